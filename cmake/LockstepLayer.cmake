@@ -1,0 +1,57 @@
+# How a layer, a test and a benchmark of lockstep are declared.
+#
+#   lockstep_layer(plan SOURCES ring.cc check.cc USES base)
+#   lockstep_test(plan SOURCES check_test.cc USES plan)
+
+find_program(LOCKSTEP_CCACHE ccache)
+if(LOCKSTEP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${LOCKSTEP_CCACHE})
+endif()
+
+# Compiler settings shared by every target of ours; nothing here reaches a user's build.
+function(lockstep_compile_settings target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
+  # Contracting a*b+c into one rounding would give other bits on other processors.
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -ffp-contract=off
+    $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
+    $<$<BOOL:${LOCKSTEP_WERROR}>:-Werror>)
+  if(LOCKSTEP_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer
+      -fno-sanitize-recover=all)
+    target_link_options(${target} PUBLIC -fsanitize=${LOCKSTEP_SANITIZE})
+  endif()
+  target_include_directories(${target} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> PRIVATE ${PROJECT_SOURCE_DIR}/src)
+endfunction()
+
+# One static library a layer; USES names the layers it stands on, LINKS third-party targets.
+function(lockstep_layer name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;USES;LINKS" ${ARGN})
+  add_library(lockstep_${name} STATIC ${ARG_SOURCES})
+  lockstep_compile_settings(lockstep_${name})
+  foreach(used IN LISTS ARG_USES)
+    target_link_libraries(lockstep_${name} PUBLIC lockstep_${used})
+  endforeach()
+  target_link_libraries(lockstep_${name} PRIVATE fmt::fmt ${ARG_LINKS})
+endfunction()
+
+# A GoogleTest binary tests/<name>; each TEST becomes a ctest of its own. LABEL defaults to "fast".
+function(lockstep_test name)
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;USES;LINKS" ${ARGN})
+  if(NOT ARG_LABEL)
+    set(ARG_LABEL fast)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 60)
+  endif()
+  add_executable(test_${name} ${ARG_SOURCES})
+  lockstep_compile_settings(test_${name})
+  foreach(used IN LISTS ARG_USES)
+    target_link_libraries(test_${name} PRIVATE lockstep_${used})
+  endforeach()
+  target_link_libraries(test_${name} PRIVATE fmt::fmt GTest::gmock GTest::gtest_main ${ARG_LINKS})
+  target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  gtest_discover_tests(test_${name} TEST_PREFIX ${name}/ DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+endfunction()

@@ -1,0 +1,22 @@
+// The environment variables lockstep reads, all of them, read once. docs/environment.md lists them.
+#pragma once
+
+#include <string>
+
+#include "lockstep/log.h"
+
+namespace lockstep {
+
+struct Environment {
+  LogLevel log_level = LogLevel::warning;  // LOCKSTEP_LOG
+  std::string algorithms;                  // LOCKSTEP_ALGORITHMS, e.g. all_reduce=direct:0-64K
+};
+
+/// Read on first use. A value that cannot be understood is ignored with a warning on standard
+/// error.
+const Environment& environment();
+
+/// For tests: parses the environment anew.
+Environment read_environment();
+
+}  // namespace lockstep

@@ -1,0 +1,91 @@
+// Gate: the one blocking primitive.
+//
+// A thread waits at a gate until a predicate over some shared atomics holds; whoever changes those
+// atomics calls notify() afterwards. A waiter first polls (SpinPolicy), then sleeps in the kernel
+// on a futex with an absolute deadline. notify() costs one atomic operation while nobody sleeps.
+//
+//   std::atomic<bool> ready = false; Gate gate;
+//   // waiter                                              // notifier
+//   gate.wait([&] { return ready.load(); }, deadline);     ready.store(true); gate.notify();
+//
+// The predicate runs on the waiting thread, any number of times, and must not block. Any number of
+// threads may wait and notify. A Gate may live in memory shared between processes.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <stop_token>
+
+#include "base/deadline.h"
+
+namespace lockstep {
+
+/// How long a waiter polls before it sleeps: first `pauses` polls with a pause instruction between
+/// them, then `yields` polls that give the core away.
+struct SpinPolicy {
+  int pauses = 0;
+  int yields = 0;
+
+  /// For `runnable` threads that wait for each other on `cores` cores: spin for some 50 us if every
+  /// one has a core of its own, hardly at all otherwise, since then spinning keeps the awaited
+  /// thread off its core.
+  static SpinPolicy for_threads(int runnable, int cores) noexcept;
+};
+
+/// Cores this process may run on (its affinity mask, not the machine).
+int usable_cores() noexcept;
+
+class Gate {
+ public:
+  Gate() = default;
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+
+  /// Wakes every waiter so that it looks at its predicate again. Call after the change it reads.
+  void notify() noexcept {
+    // Sequentially consistent read-modify-write: ordered against the waiter's registration below,
+    // so either it sees our change or we see it registered.
+    if (sleepers_.fetch_add(0) != 0) wake_all();
+  }
+
+  /// True once the predicate holds; false if the deadline passed or a stop was requested first.
+  template <class Predicate>
+  bool wait(Predicate&& holds, Deadline deadline, SpinPolicy spin = {}, std::stop_token stop = {}) {
+    for (int i = 0; i < spin.pauses; ++i) {
+      if (holds()) return true;
+      pause();
+    }
+    for (int i = 0; i < spin.yields; ++i) {
+      if (holds()) return true;
+      yield();
+    }
+    const std::stop_callback wake_on_stop(stop, [this] { wake_all(); });
+    const Sleeper registered(*this);
+    for (;;) {
+      const std::uint32_t seen = epoch_.load();
+      if (holds()) return true;
+      if (stop.stop_requested()) return false;
+      if (!sleep(seen, deadline)) return holds();
+    }
+  }
+
+ private:
+  struct Sleeper {
+    explicit Sleeper(Gate& gate) : gate_(gate) { gate_.sleepers_.fetch_add(1); }
+    ~Sleeper() { gate_.sleepers_.fetch_sub(1); }
+    Sleeper(const Sleeper&) = delete;
+    Sleeper& operator=(const Sleeper&) = delete;
+    Gate& gate_;
+  };
+
+  static void pause() noexcept;
+  static void yield() noexcept;
+  void wake_all() noexcept;
+  /// False once the deadline has passed.
+  bool sleep(std::uint32_t seen, Deadline deadline) noexcept;
+
+  std::atomic<std::uint32_t> epoch_ = 0;
+  std::atomic<std::uint32_t> sleepers_ = 0;
+};
+
+}  // namespace lockstep
