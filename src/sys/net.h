@@ -1,0 +1,78 @@
+// Network: byte streams between processes, non-blocking throughout.
+//
+// A Connection moves what it can now and says so; a Poller waits until something can move.
+// Addresses are "host:port", "[v6]:port" or "unix:path". The simulated network in sim/ implements
+// the same interface.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/deadline.h"
+#include "base/status.h"
+
+namespace lockstep::sys {
+
+/// What a transfer did: moved bytes, would block (bytes == 0, open), or the stream is over.
+struct Transfer {
+  enum class State : unsigned char {
+    open,    // `bytes` moved, maybe none
+    closed,  // the peer closed its direction in good order; reads only
+    broken,  // reset, timed out, ...: see Connection::error()
+  };
+  std::size_t bytes = 0;
+  State state = State::open;
+};
+
+class Connection {
+ public:
+  virtual ~Connection() = default;
+  virtual Transfer read(std::span<std::byte> into) noexcept = 0;
+  virtual Transfer write(std::span<const std::byte> from) noexcept = 0;
+  /// Half-close: the peer reads the end after what was written.
+  virtual void shutdown_write() noexcept = 0;
+  /// Why the stream is broken; ok otherwise.
+  [[nodiscard]] virtual Status error() const = 0;
+  /// The peer's address, for messages.
+  [[nodiscard]] virtual std::string peer() const = 0;
+};
+
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  /// Null if nobody is waiting now.
+  virtual std::unique_ptr<Connection> accept() = 0;
+  /// The address bound, with the port the system chose if 0 was asked for.
+  [[nodiscard]] virtual std::string address() const = 0;
+};
+
+/// Waits for readiness of a set of connections and listeners.
+class Poller {
+ public:
+  enum class Interest : unsigned char { none, read, write, read_write };
+  virtual ~Poller() = default;
+  virtual void watch(Connection& connection, Interest interest) = 0;
+  virtual void watch(Listener& listener) = 0;
+  /// Must be called before a watched object is destroyed.
+  virtual void forget(Connection& connection) noexcept = 0;
+  virtual void forget(Listener& listener) noexcept = 0;
+  /// True if something watched may be ready or wake() was called; false at the deadline.
+  virtual bool wait(Deadline deadline) = 0;
+  /// Ends a wait from any thread.
+  virtual void wake() noexcept = 0;
+};
+
+class Network {
+ public:
+  virtual ~Network() = default;
+  /// ConfigError for a malformed address, SystemError naming address and cause (port taken, ...)
+  /// otherwise.
+  virtual std::unique_ptr<Listener> listen(const std::string& address) = 0;
+  /// Starts connecting; the connection reports a refusal as broken at its first transfer.
+  virtual std::unique_ptr<Connection> connect(const std::string& address) = 0;
+  virtual std::unique_ptr<Poller> poller() = 0;
+};
+
+}  // namespace lockstep::sys

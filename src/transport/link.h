@@ -1,0 +1,86 @@
+// Link: one rank's end of a group, as seen by an operation. Each transport implements it.
+//
+// Nothing here blocks except wait(). An operation calls begin(), then sends, receives, publishes
+// and awaits in the order of its plan, polling each until it is complete, then end(). A call that
+// cannot go on returns its "not yet" value; the cause of a failure is in failure().
+//
+// The link compares descriptors: at the first contact with a peer in an operation, before any byte
+// is delivered, the peer's descriptor must equal ours, else the generation fails with Mismatch.
+//
+// Thread rule: one thread at a time drives a link; fail() may be called from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/deadline.h"
+#include "base/function_ref.h"
+#include "base/gate.h"
+#include "base/status.h"
+#include "plan/plan.h"
+#include "wire/descriptor.h"
+
+namespace lockstep::transport {
+
+/// A buffer of the caller's as a list of pieces (a gather list): one span, or the tensors of a
+/// batch. All ranks present the same pieces (the descriptor's shape hash covers them).
+struct Pieces {
+  struct Piece {
+    std::byte* data = nullptr;
+    std::uint64_t begin = 0;  // first element
+    std::uint64_t end = 0;
+  };
+  std::span<const Piece> pieces;
+};
+
+/// What this rank lets its peers touch during the operation (shared access only).
+struct Exposure {
+  std::span<const Pieces> inputs;  // one per local replica
+  Pieces output;
+};
+
+class Link {
+ public:
+  Link() = default;
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+  virtual ~Link() = default;
+
+  [[nodiscard]] virtual int rank() const noexcept = 0;
+  [[nodiscard]] virtual int size() const noexcept = 0;
+
+  /// Starts the operation described; `mine` outlives end().
+  virtual void begin(const wire::Descriptor& descriptor, const Exposure& mine) = 0;
+  /// True when all that was sent has left the caller's memory and the operation is over for this
+  /// link.
+  virtual bool end() = 0;
+
+  /// Takes bytes to send; they stay unchanged until drained. False: no room now, try again.
+  virtual bool send(int to, std::span<const std::byte> bytes) = 0;
+  /// Bytes moved into `bytes` now; 0: none yet.
+  virtual std::size_t receive(int from, std::span<std::byte> bytes) = 0;
+  virtual bool drained(int to) = 0;
+
+  // Shared access; a link without it never gets a plan that needs it.
+  virtual void publish(std::uint32_t stage) = 0;
+  virtual bool reached(int peer, std::uint32_t stage) = 0;
+  /// A peer's buffers. Valid once `reached` was true for that peer in this operation; own ones
+  /// always.
+  virtual const Exposure& exposed(int peer) = 0;
+  /// Base of the slot a rank uses in this operation; slot_bytes() long.
+  virtual std::byte* slot(int peer) = 0;
+  [[nodiscard]] virtual std::size_t slot_bytes() const noexcept = 0;
+
+  /// Sticky; ok while the generation lives. Cheap to ask: one atomic load.
+  [[nodiscard]] virtual bool failed() const noexcept = 0;
+  [[nodiscard]] virtual Status failure() const = 0;
+  /// Ends the generation on every rank; the first cause wins. Any thread.
+  virtual void fail(const Status& why) noexcept = 0;
+
+  /// Polls `done` until it is true, the link has failed (true as well) or the deadline has passed
+  /// (false). `peer` is the one the operation is waiting for.
+  virtual bool wait(int peer, FunctionRef<bool()> done, Deadline deadline) = 0;
+};
+
+}  // namespace lockstep::transport
