@@ -26,7 +26,7 @@ struct Descriptor {
   std::uint8_t dtype = 255;
   std::uint8_t reserved = 0;
   std::uint32_t group = 0;      // subgroup the operation belongs to
-  std::array<char, 40> name{};  // the tensor's, cut; not compared when empty on either side
+  std::array<char, 40> name{};  // the tensor's, cut; for messages, not compared
 
   void set_name(std::string_view text) noexcept {
     name.fill('\0');
@@ -41,7 +41,7 @@ struct Descriptor {
 static_assert(sizeof(Descriptor) == 88 && std::is_trivially_copyable_v<Descriptor> &&
               std::has_unique_object_representations_v<Descriptor>);
 
-/// 64 bits that differ (but for accident) when the descriptors differ.
+/// 64 bits that differ (but for accident) when the descriptors differ in anything but the name.
 std::uint64_t fingerprint(const Descriptor& descriptor) noexcept;
 
 /// "all_reduce sum float32[1024] \"conv1.weight\"", for tables and messages.

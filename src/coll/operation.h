@@ -1,0 +1,66 @@
+// Operation: one collective in progress on one rank. The only place where plans are executed.
+//
+// It is a state machine: poll() does what can be done now and returns. The thread that called a
+// blocking collective loops on it, or a pump does, or the simulator interleaves many of them.
+//
+//   operation.start(plan, bindings, descriptor, link);
+//   while ((state = operation.poll(link)) == State::pending) link.wait(operation.waiting_for(),
+//   ...);
+//
+// Borrows everything; plan, bindings and descriptor must outlive the operation. One thread at a
+// time.
+#pragma once
+
+#include <climits>
+#include <cstddef>
+#include <span>
+
+#include "lockstep/dtype.h"
+#include "lockstep/op.h"
+#include "plan/plan.h"
+#include "transport/link.h"
+
+namespace lockstep::coll {
+
+/// The memory behind a plan's buffers.
+struct Bindings {
+  DType dtype = DType::uint8;
+  Op op = Op::sum;
+  double divisor = 1;                         // applied by finishing reductions (mean)
+  std::span<const transport::Pieces> inputs;  // one per local replica
+  transport::Pieces output;
+  std::byte* scratch = nullptr;  // plan.scratch_count elements of dtype
+  std::byte* partial = nullptr;  // plan.partial_count elements of accumulator_of(dtype)
+};
+
+enum class State : unsigned char { pending, done, failed };
+
+class Operation {
+ public:
+  void start(const plan::Plan& plan, const Bindings& bindings, const wire::Descriptor& descriptor,
+             transport::Link& link);
+
+  /// Executes up to `budget` instructions. failed: the link knows why.
+  State poll(transport::Link& link, int budget = INT_MAX);
+
+  /// The peer that keeps a pending operation waiting; -1 if none does.
+  [[nodiscard]] int waiting_for() const noexcept { return waiting_for_; }
+  /// Where it stands, for reports: instructions done and in all.
+  [[nodiscard]] std::size_t position() const noexcept { return next_; }
+  [[nodiscard]] std::size_t length() const noexcept { return plan_->code.size(); }
+
+ private:
+  bool execute(const plan::Instruction& instruction, transport::Link& link);
+  bool send(const plan::Instruction& instruction, transport::Link& link);
+  bool receive(const plan::Instruction& instruction, transport::Link& link);
+  void reduce(const plan::Instruction& instruction, transport::Link& link);
+  void copy(const plan::Instruction& instruction, transport::Link& link);
+
+  const plan::Plan* plan_ = nullptr;
+  const Bindings* bindings_ = nullptr;
+  std::size_t next_ = 0;     // instruction
+  std::uint64_t moved_ = 0;  // bytes of it already sent or received
+  int waiting_for_ = -1;
+};
+
+}  // namespace lockstep::coll

@@ -1,0 +1,40 @@
+#include "wire/descriptor.h"
+
+#include <fmt/format.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "lockstep/dtype.h"
+#include "lockstep/op.h"
+
+namespace lockstep::wire {
+namespace {
+
+std::string_view kind_name(std::uint8_t kind) {
+  constexpr std::string_view names[] = {"all_reduce",     "reduce",      "broadcast", "all_gather",
+                                        "reduce_scatter", "gather",      "scatter",   "all_to_all",
+                                        "barrier",        "send_receive"};
+  return kind < std::size(names) ? names[kind] : "?";
+}
+
+}  // namespace
+
+std::uint64_t fingerprint(const Descriptor& descriptor) noexcept {
+  // The name is for people: two ranks may give none, or another spelling, and still agree.
+  return XXH3_64bits(&descriptor, offsetof(Descriptor, name));
+}
+
+std::string describe(const Descriptor& d) {
+  std::string text(kind_name(d.kind));
+  if (d.op < kOpCount) text += fmt::format(" {}", to_string(static_cast<Op>(d.op)));
+  if (d.dtype < kDTypeCount) {
+    text += fmt::format(" {}[{}]", to_string(static_cast<DType>(d.dtype)), d.count);
+  }
+  if (d.root >= 0) text += fmt::format(" root {}", d.root);
+  if (d.to >= 0) text += fmt::format(" to {}", d.to);
+  if (!d.name_text().empty()) text += fmt::format(" \"{}\"", d.name_text());
+  return text;
+}
+
+}  // namespace lockstep::wire
