@@ -1,0 +1,114 @@
+# The entry point. `make` alone lists the targets; each is a line or two over the CMake presets.
+#
+# All paths are relative to this file, so a checkout may live under a path with spaces.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+JOBS ?= $(shell nproc)
+TEST_JOBS ?= 2
+SEEDS ?= 20000
+FUZZ_SECONDS ?= 30
+PREFIX ?= /usr/local
+SKIP_DEPS ?=
+
+# Where the sources live that clang-format and clang-tidy look at.
+SOURCE_DIRS := include src tools tests bench examples
+TIDY_DIRS ?= src tools tests bench examples
+
+# The benchmarks that `make bench` runs, as paths below build/bench. A missing one is an error.
+BENCHES := bench/kernel/bench_kernel bench/coll/bench_collectives
+
+CMAKE_BUILD = cmake --build build/$(1) --parallel $(JOBS)
+
+.PHONY: help deps build test check check-format check-layers check-tidy check-asan check-tsan \
+        check-ubsan check-install format bench plans sim fuzz install clean
+
+help: ## This list
+	@echo "usage: make <target> [JOBS=$(JOBS)]"
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | \
+	  while IFS='|' read -r name text; do printf '  %-14s %s\n' "$$name" "$$text"; done
+
+deps: ## Install the missing Debian packages (SKIP_DEPS=1 turns it off)
+	@[ -n "$(SKIP_DEPS)" ] || scripts/install-deps
+
+# Configures a preset once; ninja repeats it by itself when a CMake file changes.
+build/%/build.ninja: | deps
+	cmake --preset $*
+
+build: build/dev/build.ninja ## Build everything (preset dev)
+	$(call CMAKE_BUILD,dev)
+
+test: build ## Build, then run the fast tests
+	@ctest --test-dir build/dev -L fast -j $(TEST_JOBS) --output-on-failure --no-tests=error \
+	  || { echo "make test: FAILED, see above"; exit 1; }
+	@echo "make test: all fast tests passed"
+
+# One at a time, the cheapest first; the first failure ends the run and names itself.
+CHECKS := check-format check-layers check-tidy check-ubsan check-asan check-tsan
+check: deps ## Everything a change must pass: format, layers, clang-tidy, sanitizers
+	@for step in $(CHECKS); do \
+	  echo "== $$step"; \
+	  $(MAKE) "$$step" || { echo "make check: FAILED in $$step"; exit 1; }; \
+	done
+	@echo "make check: all passed"
+
+SOURCES_FOUND = find $(SOURCE_DIRS) \( -name '*.h' -o -name '*.cc' \) -print0
+
+check-format: deps ## Are all sources formatted?
+	@$(SOURCES_FOUND) | xargs -0 clang-format --dry-run -Werror \
+	  || { echo "not formatted: run make format"; exit 1; }
+
+check-layers: ## Does every layer include only the layers below it?
+	@cmake -DROOT="$(CURDIR)" -P cmake/check_layers.cmake
+
+check-tidy: build/tidy/build.ninja ## Build with clang and its thread-safety analysis, run clang-tidy
+	$(call CMAKE_BUILD,tidy)
+	@scripts/run-tidy build/tidy $(JOBS) $(TIDY_DIRS)
+
+check-asan check-tsan check-ubsan: check-%: build/%/build.ninja
+	$(call CMAKE_BUILD,$*)
+	ctest --test-dir build/$* -L fast -j $(TEST_JOBS) --output-on-failure --no-tests=error
+
+check-asan: ## Fast tests under AddressSanitizer
+check-tsan: ## Fast tests under ThreadSanitizer
+check-ubsan: ## Fast tests under UndefinedBehaviorSanitizer
+
+check-install: build ## Install into a temporary prefix and build a foreign project against it
+	ctest --test-dir build/dev -L install --output-on-failure --no-tests=error
+
+format: deps ## Format all sources in place
+	@$(SOURCES_FOUND) | xargs -0 clang-format -i
+
+bench: build/bench/build.ninja ## Run the benchmarks; fails if a target is missed
+	$(call CMAKE_BUILD,bench)
+	@failed=; \
+	for bench in $(BENCHES); do \
+	  echo "== $$bench"; \
+	  if [ ! -x "build/bench/$$bench" ]; then echo "missing: build/bench/$$bench"; failed+=" $$bench"; \
+	  elif ! "build/bench/$$bench"; then failed+=" $$bench"; fi; \
+	done; \
+	if [ -n "$$failed" ]; then echo "make bench: FAILED:$$failed"; exit 1; fi; \
+	echo "make bench: all targets met"
+
+plans: build/dev/build.ninja ## Prove every algorithm's plans correct (lockstep plans)
+	$(call CMAKE_BUILD,dev) --target lockstep
+	build/dev/tools/lockstep/lockstep plans
+
+sim: build/dev/build.ninja ## Run the simulated cluster with SEEDS seeds
+	$(call CMAKE_BUILD,dev) --target lockstep_sim
+	build/dev/tests/sim_cluster/lockstep_sim --seeds $(SEEDS)
+
+fuzz: build/fuzz/build.ninja ## Run every fuzz target for FUZZ_SECONDS
+	$(call CMAKE_BUILD,fuzz)
+	@LOCKSTEP_FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/run-fuzz build/fuzz
+
+install: build/release/build.ninja ## Install library, headers and command under PREFIX
+	$(call CMAKE_BUILD,release)
+	cmake --install build/release --prefix "$(PREFIX)"
+
+clean: ## Remove all build directories
+	rm -rf build

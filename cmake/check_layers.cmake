@@ -1,0 +1,87 @@
+# Fails if a file includes a layer that it must not know.
+#
+#   cmake -DROOT=<source tree> -P cmake/check_layers.cmake
+#
+# A layer may include itself and the layers named here, nothing else. Public headers
+# ("lockstep/...") are open to everybody; they may include only each other.
+
+set(base "")
+set(sys base)
+set(sim base sys)
+foreach(layer kernel plan wire cluster format)
+  set(${layer} base sys)
+endforeach()
+set(transport base sys kernel plan wire cluster format)
+set(coll ${transport} transport)
+set(tensor ${coll} coll)
+set(strategy ${tensor} tensor)
+set(input ${strategy} strategy)
+set(train ${input} input)
+set(layers base sys sim kernel plan wire cluster format transport coll tensor strategy input train)
+
+# Outside src/ only the public headers may be used, with two exceptions: the command prints and
+# proves plans (`lockstep explain`, `lockstep plans`), and they have no public form; benchmarks
+# measure kernels and waiting below the public API. Tests may include anything.
+set(tools_may plan)
+set(examples_may "")
+
+set(violations "")
+
+# Reports every #include "x/..." of `file` whose first folder is a layer outside `allowed`.
+# `allowed` may hold * for "every layer".
+function(check_file file allowed)
+  file(STRINGS "${ROOT}/${file}" lines)
+  set(number 0)
+  set(found "")
+  # file(STRINGS) drops empty lines, so line numbers come from a second look, only when needed.
+  foreach(line IN LISTS lines)
+    if(line MATCHES "^[ \t]*#[ \t]*include[ \t]*[\"<]([a-z_]+)/([^\">]+)[\">]")
+      set(target ${CMAKE_MATCH_1})
+      set(rest ${CMAKE_MATCH_2})
+      if(target IN_LIST layers AND NOT target IN_LIST allowed)
+        list(APPEND found "${target}/${rest}")
+      endif()
+    endif()
+  endforeach()
+  if(found)
+    file(READ "${ROOT}/${file}" text)
+    foreach(include IN LISTS found)
+      string(FIND "${text}" "${include}" position)
+      string(SUBSTRING "${text}" 0 ${position} before)
+      string(REGEX REPLACE "[^\n]" "" newlines "${before}")
+      string(LENGTH "${newlines}" number)
+      math(EXPR number "${number} + 1")
+      list(APPEND violations "${file}:${number}: must not include ${include}")
+    endforeach()
+    set(violations "${violations}" PARENT_SCOPE)
+  endif()
+endfunction()
+
+if(NOT DEFINED ROOT OR NOT IS_DIRECTORY "${ROOT}/src")
+  message(FATAL_ERROR "check_layers: ROOT must name the source tree")
+endif()
+
+file(GLOB_RECURSE sources RELATIVE "${ROOT}"
+  "${ROOT}/src/*.h" "${ROOT}/src/*.cc" "${ROOT}/include/*.h"
+  "${ROOT}/tools/*.h" "${ROOT}/tools/*.cc" "${ROOT}/examples/*.h" "${ROOT}/examples/*.cc")
+foreach(file IN LISTS sources)
+  if(file MATCHES "^src/([a-z_]+)/")
+    set(layer ${CMAKE_MATCH_1})
+    if(NOT layer IN_LIST layers)
+      list(APPEND violations "${file}:1: src/${layer} is no layer; name it in cmake/check_layers.cmake")
+    else()
+      check_file("${file}" "${layer};${${layer}}")
+    endif()
+  elseif(file MATCHES "^tools/")
+    check_file("${file}" "${tools_may}")
+  else()
+    check_file("${file}" "")
+  endif()
+endforeach()
+
+list(LENGTH sources count)
+if(violations)
+  list(JOIN violations "\n  " text)
+  message(FATAL_ERROR "layering, see docs/architecture.md:\n  ${text}")
+endif()
+message(STATUS "layering: ${count} files, no violation")
