@@ -2,6 +2,8 @@
 #
 #   lockstep_layer(plan SOURCES ring.cc check.cc USES base)
 #   lockstep_test(plan SOURCES check_test.cc USES plan)
+#   lockstep_bench(gate SOURCES bench_gate.cc USES base)            # program bench_gate
+#   lockstep_fuzz(frame SOURCES fuzz_frame.cc USES wire)            # program fuzz_frame
 
 find_program(LOCKSTEP_CCACHE ccache)
 if(LOCKSTEP_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
@@ -20,6 +22,9 @@ function(lockstep_compile_settings target)
     target_compile_options(${target} PRIVATE -fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer
       -fno-sanitize-recover=all)
     target_link_options(${target} PUBLIC -fsanitize=${LOCKSTEP_SANITIZE})
+  endif()
+  if(LOCKSTEP_FUZZ)
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
   endif()
   target_include_directories(${target} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> PRIVATE ${PROJECT_SOURCE_DIR}/src)
@@ -54,4 +59,32 @@ function(lockstep_test name)
   target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR})
   gtest_discover_tests(test_${name} TEST_PREFIX ${name}/ DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+endfunction()
+
+# A benchmark bench_<name>: prints a table and, where there is a target, whether it was met; exit
+# code 1 if not. LINKS benchmark::benchmark for the ones written with google-benchmark.
+function(lockstep_bench name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;USES;LINKS" ${ARGN})
+  add_executable(bench_${name} ${ARG_SOURCES})
+  lockstep_compile_settings(bench_${name})
+  foreach(used IN LISTS ARG_USES)
+    target_link_libraries(bench_${name} PRIVATE lockstep_${used})
+  endforeach()
+  target_link_libraries(bench_${name} PRIVATE fmt::fmt ${ARG_LINKS})
+  target_include_directories(bench_${name} PRIVATE ${PROJECT_SOURCE_DIR})
+endfunction()
+
+# A libFuzzer program fuzz_<name>, built with LOCKSTEP_FUZZ only; `make fuzz` runs them all.
+function(lockstep_fuzz name)
+  if(NOT LOCKSTEP_FUZZ)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;USES;LINKS" ${ARGN})
+  add_executable(fuzz_${name} ${ARG_SOURCES})
+  lockstep_compile_settings(fuzz_${name})
+  target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+  foreach(used IN LISTS ARG_USES)
+    target_link_libraries(fuzz_${name} PRIVATE lockstep_${used})
+  endforeach()
+  target_link_libraries(fuzz_${name} PRIVATE fmt::fmt ${ARG_LINKS})
 endfunction()
