@@ -48,9 +48,9 @@ class Gate {
     if (sleepers_.fetch_add(0) != 0) wake_all();
   }
 
-  /// True once the predicate holds; false if the deadline passed or a stop was requested first.
+  /// Polls as the policy says, without sleeping. True once the predicate holds.
   template <class Predicate>
-  bool wait(Predicate&& holds, Deadline deadline, SpinPolicy spin = {}, std::stop_token stop = {}) {
+  static bool poll(Predicate&& holds, SpinPolicy spin) {
     for (int i = 0; i < spin.pauses; ++i) {
       if (holds()) return true;
       pause();
@@ -59,6 +59,13 @@ class Gate {
       if (holds()) return true;
       yield();
     }
+    return false;
+  }
+
+  /// True once the predicate holds; false if the deadline passed or a stop was requested first.
+  template <class Predicate>
+  bool wait(Predicate&& holds, Deadline deadline, SpinPolicy spin = {}, std::stop_token stop = {}) {
+    if (poll(holds, spin)) return true;
     const std::stop_callback wake_on_stop(stop, [this] { wake_all(); });
     const Sleeper registered(*this);
     for (;;) {

@@ -3,11 +3,11 @@
 // It is a state machine: poll() does what can be done now and returns. The thread that called a
 // blocking collective loops on it, or a pump does, or the simulator interleaves many of them.
 //
-//   operation.start(plan, bindings, descriptor, link);
+//   operation.start(plan, bindings, descriptor, exposure);
 //   while ((state = operation.poll(link)) == State::pending) link.wait(operation.waiting_for(),
 //   ...);
 //
-// Borrows everything; plan, bindings and descriptor must outlive the operation. One thread at a
+// Borrows everything; what start() is given must outlive the operation. One thread at a
 // time.
 #pragma once
 
@@ -38,7 +38,7 @@ enum class State : unsigned char { pending, done, failed };
 class Operation {
  public:
   void start(const plan::Plan& plan, const Bindings& bindings, const wire::Descriptor& descriptor,
-             transport::Link& link);
+             const transport::Exposure& exposure);
 
   /// Executes up to `budget` instructions. failed: the link knows why.
   State poll(transport::Link& link, int budget = INT_MAX);
@@ -58,6 +58,9 @@ class Operation {
 
   const plan::Plan* plan_ = nullptr;
   const Bindings* bindings_ = nullptr;
+  const wire::Descriptor* descriptor_ = nullptr;
+  const transport::Exposure* exposure_ = nullptr;
+  bool begun_ = false;
   std::size_t next_ = 0;     // instruction
   std::uint64_t moved_ = 0;  // bytes of it already sent or received
   int waiting_for_ = -1;

@@ -40,6 +40,11 @@ struct Exposure {
   Pieces output;
 };
 
+/// Whether the operation's plan uses slots (plan::Buffer::slot).
+enum class Staging : std::uint8_t { none, slots };
+
+inline constexpr int kNobody = -1;
+
 class Link {
  public:
   Link() = default;
@@ -50,11 +55,12 @@ class Link {
   [[nodiscard]] virtual int rank() const noexcept = 0;
   [[nodiscard]] virtual int size() const noexcept = 0;
 
-  /// Starts the operation described; `mine` outlives end().
-  virtual void begin(const wire::Descriptor& descriptor, const Exposure& mine) = 0;
-  /// True when all that was sent has left the caller's memory and the operation is over for this
-  /// link.
-  virtual bool end() = 0;
+  /// Starts the operation described; `mine` outlives its end. kNobody: started. Else the peer that
+  /// is so far behind that starting must wait for it: try again.
+  virtual int begin(const wire::Descriptor& descriptor, const Exposure& mine, Staging staging) = 0;
+  /// kNobody: all that was sent has left the caller's memory and the operation is over for this
+  /// link. Else the peer that has not taken its bytes yet: try again.
+  virtual int end() = 0;
 
   /// Takes bytes to send; they stay unchanged until drained. False: no room now, try again.
   virtual bool send(int to, std::span<const std::byte> bytes) = 0;

@@ -1,0 +1,273 @@
+#include "coll/operation.h"
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cstring>
+#include <vector>
+
+#include "kernel/reduce.h"
+
+namespace lockstep::coll {
+namespace {
+
+using plan::Buffer;
+using plan::Instruction;
+using plan::Place;
+using transport::kNobody;
+using transport::Link;
+using transport::Pieces;
+
+/// Walks a region element by element range: at any moment a pointer and how far memory is
+/// contiguous.
+class Cursor {
+ public:
+  /// The caller's memory: a list of pieces.
+  Cursor(const Pieces& buffer, std::uint64_t offset, std::size_t width)
+      : piece_(buffer.pieces.data()),
+        last_(piece_ + buffer.pieces.size()),
+        at_(offset),
+        width_(width) {
+    if (buffer.pieces.size() > 1) {
+      piece_ = std::upper_bound(
+          piece_, last_, offset,
+          [](std::uint64_t element, const Pieces::Piece& piece) { return element < piece.end; });
+    }
+    data_ = piece_->data + (at_ - piece_->begin) * width_;
+    left_ = piece_->end - at_;
+  }
+  /// The engine's own memory: flat.
+  Cursor(std::byte* base, std::uint64_t offset, std::size_t width)
+      : data_(base + offset * width), left_(UINT64_MAX), at_(offset), width_(width) {}
+
+  [[nodiscard]] std::byte* data() const noexcept { return data_; }
+  [[nodiscard]] std::uint64_t contiguous() const noexcept { return left_; }
+
+  void advance(std::uint64_t elements) noexcept {
+    at_ += elements;
+    data_ += elements * width_;
+    left_ -= elements;
+    while (left_ == 0 && piece_ + 1 < last_) {
+      ++piece_;
+      data_ = piece_->data;
+      left_ = piece_->end - piece_->begin;
+    }
+  }
+
+ private:
+  const Pieces::Piece* piece_ = nullptr;
+  const Pieces::Piece* last_ = nullptr;
+  std::byte* data_ = nullptr;
+  std::uint64_t left_ = 0;
+  std::uint64_t at_ = 0;
+  std::size_t width_;
+};
+
+std::size_t width_of(const Bindings& bindings, Buffer buffer) noexcept {
+  return size_of(buffer == Buffer::partial ? accumulator_of(bindings.dtype) : bindings.dtype);
+}
+
+kernel::Form form_of(Buffer buffer) noexcept {
+  return buffer == Buffer::partial ? kernel::Form::partial : kernel::Form::value;
+}
+
+Cursor locate(const Place& place, const Bindings& bindings, Link& link) {
+  const std::size_t width = width_of(bindings, place.buffer);
+  const bool mine = place.rank == link.rank();
+  switch (place.buffer) {
+    case Buffer::input:
+      return {mine ? bindings.inputs[place.index] : link.exposed(place.rank).inputs[place.index],
+              place.offset, width};
+    case Buffer::output:
+      return {mine ? bindings.output : link.exposed(place.rank).output, place.offset, width};
+    case Buffer::scratch:
+      return {bindings.scratch, place.offset, width};
+    case Buffer::partial:
+      return {bindings.partial, place.offset, width};
+    case Buffer::slot:
+      break;
+  }
+  return {link.slot(place.rank), place.offset, width};
+}
+
+/// Room for the pointers of one instruction; on the stack for groups of ordinary size.
+template <class T>
+class Small {
+ public:
+  explicit Small(std::size_t size) : size_(size) {
+    if (size > kInline) heap_.reserve(size);
+  }
+  void push_back(const T& value) {
+    if (size_ > kInline) {
+      heap_.push_back(value);
+    } else {
+      new (&inline_[used_++ * sizeof(T)]) T(value);
+    }
+  }
+  std::span<T> span() noexcept {
+    if (size_ > kInline) return heap_;
+    return {std::launder(reinterpret_cast<T*>(inline_)), used_};
+  }
+
+ private:
+  static_assert(std::is_trivially_destructible_v<T>);
+  static constexpr std::size_t kInline = 16;
+  std::size_t size_;
+  std::size_t used_ = 0;
+  alignas(T) std::byte inline_[kInline * sizeof(T)];
+  std::vector<T> heap_;
+};
+
+}  // namespace
+
+void Operation::start(const plan::Plan& plan, const Bindings& bindings,
+                      const wire::Descriptor& descriptor, const transport::Exposure& exposure) {
+  plan_ = &plan;
+  bindings_ = &bindings;
+  descriptor_ = &descriptor;
+  exposure_ = &exposure;
+  begun_ = false;
+  next_ = 0;
+  moved_ = 0;
+  waiting_for_ = kNobody;
+}
+
+State Operation::poll(Link& link, int budget) {
+  waiting_for_ = kNobody;
+  if (link.failed()) return State::failed;
+  if (!begun_) {
+    waiting_for_ =
+        link.begin(*descriptor_, *exposure_,
+                   plan_->slot_count > 0 ? transport::Staging::slots : transport::Staging::none);
+    if (waiting_for_ != kNobody) return State::pending;
+    begun_ = true;
+  }
+  const std::size_t length = plan_->code.size();
+  while (next_ < length) {
+    if (budget-- == 0) return State::pending;
+    const Instruction& instruction = plan_->code[next_];
+    if (!execute(instruction, link)) {
+      waiting_for_ = instruction.peer;
+      return link.failed() ? State::failed : State::pending;
+    }
+    ++next_;
+    moved_ = 0;
+  }
+  waiting_for_ = link.end();
+  if (waiting_for_ == kNobody) return State::done;
+  return link.failed() ? State::failed : State::pending;
+}
+
+bool Operation::execute(const Instruction& instruction, Link& link) {
+  switch (instruction.verb) {
+    case plan::Verb::send:
+      return send(instruction, link);
+    case plan::Verb::receive:
+      return receive(instruction, link);
+    case plan::Verb::drain:
+      return link.drained(instruction.peer);
+    case plan::Verb::publish:
+      link.publish(instruction.stage);
+      return true;
+    case plan::Verb::await:
+      return link.reached(instruction.peer, instruction.stage);
+    case plan::Verb::reduce:
+      reduce(instruction, link);
+      return true;
+    case plan::Verb::copy:
+      copy(instruction, link);
+      return true;
+  }
+  return true;
+}
+
+bool Operation::send(const Instruction& instruction, Link& link) {
+  const Place& place = plan_->sources_of(instruction)[0];
+  const std::size_t width = width_of(*bindings_, place.buffer);
+  std::uint64_t left = instruction.count - moved_ / width;
+  if (left == 0) return true;
+  Place rest = place;
+  rest.offset += moved_ / width;
+  Cursor from = locate(rest, *bindings_, link);
+  while (left > 0) {
+    const std::uint64_t now = std::min(left, from.contiguous());
+    if (!link.send(instruction.peer, {from.data(), now * width})) return false;
+    moved_ += now * width;
+    left -= now;
+    from.advance(now);
+  }
+  return true;
+}
+
+bool Operation::receive(const Instruction& instruction, Link& link) {
+  const Place& place = plan_->targets_of(instruction)[0];
+  const std::size_t width = width_of(*bindings_, place.buffer);
+  const std::uint64_t total = instruction.count * width;
+  while (moved_ < total) {
+    // A stream may cut within an element: find the element, then step over the bytes it already
+    // has.
+    Place rest = place;
+    rest.offset += moved_ / width;
+    const std::size_t within = moved_ % width;
+    const Cursor into = locate(rest, *bindings_, link);
+    const std::uint64_t room =
+        std::min(instruction.count - moved_ / width, into.contiguous()) * width - within;
+    const std::size_t got = link.receive(instruction.peer, {into.data() + within, room});
+    if (got == 0) return false;
+    moved_ += got;
+  }
+  return true;
+}
+
+void Operation::reduce(const Instruction& instruction, Link& link) {
+  if (instruction.count == 0) return;
+  const auto sources = plan_->sources_of(instruction);
+  const auto targets = plan_->targets_of(instruction);
+  Small<Cursor> from(sources.size());
+  Small<Cursor> to(targets.size());
+  for (const Place& place : sources) from.push_back(locate(place, *bindings_, link));
+  for (const Place& place : targets) to.push_back(locate(place, *bindings_, link));
+  for (std::uint64_t left = instruction.count; left > 0;) {
+    std::uint64_t now = left;
+    for (const Cursor& cursor : from.span()) now = std::min(now, cursor.contiguous());
+    for (const Cursor& cursor : to.span()) now = std::min(now, cursor.contiguous());
+    Small<kernel::Input> inputs(sources.size());
+    Small<kernel::Target> outputs(targets.size());
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      inputs.push_back({from.span()[i].data(), form_of(sources[i].buffer)});
+      from.span()[i].advance(now);
+    }
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+      outputs.push_back({to.span()[i].data(), form_of(targets[i].buffer)});
+      to.span()[i].advance(now);
+    }
+    kernel::reduce({.op = bindings_->op,
+                    .dtype = bindings_->dtype,
+                    .inputs = inputs.span(),
+                    .merges = plan_->merges_of(instruction),
+                    .targets = outputs.span(),
+                    .count = now,
+                    .weights = {},
+                    .divisor = instruction.finish ? bindings_->divisor : 1});
+    left -= now;
+  }
+}
+
+void Operation::copy(const Instruction& instruction, Link& link) {
+  if (instruction.count == 0) return;
+  const Place& source = plan_->sources_of(instruction)[0];
+  const std::size_t width = width_of(*bindings_, source.buffer);
+  for (const Place& target : plan_->targets_of(instruction)) {
+    Cursor from = locate(source, *bindings_, link);
+    Cursor to = locate(target, *bindings_, link);
+    for (std::uint64_t left = instruction.count; left > 0;) {
+      const std::uint64_t now = std::min({left, from.contiguous(), to.contiguous()});
+      if (from.data() != to.data()) std::memcpy(to.data(), from.data(), now * width);
+      from.advance(now);
+      to.advance(now);
+      left -= now;
+    }
+  }
+}
+
+}  // namespace lockstep::coll

@@ -1,0 +1,296 @@
+#include "transport/memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cstring>
+#include <optional>
+#include <string>
+
+#include "base/mutex.h"
+#include "transport/mismatch.h"
+
+namespace lockstep::transport {
+namespace {
+
+constexpr std::uint64_t stamp(std::uint64_t sequence, std::uint32_t stage) noexcept {
+  return (sequence << 16) | stage;
+}
+
+/// A rank remembers what it asked for in its last kLedger operations; nobody may run further ahead
+/// of the slowest rank than that, so every first contact can be checked.
+constexpr std::uint64_t kLedger = 64;
+constexpr std::uint64_t kMaxLead = kLedger - 16;
+
+/// A descriptor that one thread writes while others may look: atomic words, ordered by
+/// Board::begun.
+class LedgerEntry {
+ public:
+  void write(const wire::Descriptor& descriptor) noexcept {
+    std::array<std::uint64_t, kWords> words;
+    std::memcpy(words.data(), &descriptor, sizeof(descriptor));
+    for (std::size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_relaxed);
+  }
+  [[nodiscard]] wire::Descriptor read() const noexcept {
+    std::array<std::uint64_t, kWords> words;
+    for (std::size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_relaxed);
+    wire::Descriptor descriptor;
+    std::memcpy(static_cast<void*>(&descriptor), words.data(), sizeof(descriptor));
+    return descriptor;
+  }
+
+ private:
+  static constexpr std::size_t kWords = sizeof(wire::Descriptor) / sizeof(std::uint64_t);
+  static_assert(kWords * sizeof(std::uint64_t) == sizeof(wire::Descriptor));
+  std::array<std::atomic<std::uint64_t>, kWords> words_{};
+};
+
+}  // namespace
+
+// Written by its own rank only, but for data written through exposed buffers.
+struct MemoryGroup::Board {
+  struct Flag {
+    std::atomic<std::uint64_t> stamp = 0;
+    std::atomic<std::uint64_t> fingerprint = 0;
+  };
+  /// Flag and first bytes of data share a cache line.
+  struct alignas(64) Desk {
+    Flag flag;
+    std::byte data[MemoryLink::kSlotBytes];
+  };
+  struct alignas(64) Plain {
+    Flag flag;
+    const Exposure* exposure = nullptr;  // ordered by flag.stamp
+  };
+  struct alignas(64) Ledger {
+    std::atomic<std::uint64_t> begun = 0;  // last sequence whose entry is valid
+    std::atomic<bool> gone = false;
+    std::array<LedgerEntry, kLedger> entries;
+  };
+
+  Plain plain;
+  Ledger ledger;
+  Mutex mutex;
+  std::string how GUARDED_BY(mutex);  // it left
+  std::array<Desk, plan::kSlots> desks;
+
+  [[nodiscard]] std::optional<wire::Descriptor> request(std::uint64_t sequence) const {
+    const std::uint64_t begun = ledger.begun.load(std::memory_order_acquire);
+    if (begun < sequence || begun >= sequence + kLedger) return std::nullopt;
+    return ledger.entries[sequence % kLedger].read();
+  }
+};
+
+// Bytes on their way from one rank to another: a ring of spans, copied by the receiver.
+struct MemoryGroup::Channel {
+  struct Entry {
+    const std::byte* data = nullptr;
+    std::size_t size = 0;
+    std::uint64_t fingerprint = 0;
+  };
+  static constexpr std::uint64_t kEntries = 64;
+
+  alignas(64) std::atomic<std::uint64_t> posted = 0;  // written by the sender
+  std::array<Entry, kEntries> entries;                // ordered by posted
+  alignas(64) std::atomic<std::uint64_t> taken = 0;   // written by the receiver
+  std::size_t taken_bytes = 0;                        // of the entry in progress; receiver's own
+
+  [[nodiscard]] bool empty() const noexcept {
+    return taken.load(std::memory_order_acquire) == posted.load(std::memory_order_relaxed);
+  }
+};
+
+MemoryGeneration::MemoryGeneration(int ranks)
+    : ranks_(ranks), gates_(std::make_unique<GateLine[]>(static_cast<std::size_t>(ranks))) {}
+
+void MemoryGeneration::fail(const Status& why) noexcept {
+  if (!failure_.set(why)) return;
+  for (int rank = 0; rank < ranks_; ++rank) gate(rank).notify();
+}
+
+MemoryGroup::MemoryGroup(std::shared_ptr<MemoryGeneration> generation, std::vector<int> members)
+    : generation_(std::move(generation)),
+      members_(std::move(members)),
+      boards_(std::make_unique<Board[]>(members_.size())),
+      channels_(std::make_unique<Channel[]>(members_.size() * members_.size())) {}
+
+MemoryGroup::~MemoryGroup() = default;
+
+MemoryGroup::Channel& MemoryGroup::channel(int from, int to) noexcept {
+  return channels_[static_cast<std::size_t>(from) * members_.size() + static_cast<std::size_t>(to)];
+}
+
+void MemoryGroup::leave(int rank, std::string_view how) noexcept {
+  Board& board = boards_[rank];
+  {
+    const MutexLock lock(board.mutex);
+    board.how = how;
+  }
+  board.ledger.gone.store(true);
+  gate(rank).notify();
+}
+
+MemoryLink::MemoryLink(std::shared_ptr<MemoryGroup> group, int rank)
+    : group_(std::move(group)),
+      generation_(group_->generation()),
+      rank_(rank),
+      spin_(SpinPolicy::for_threads(generation_.ranks(), usable_cores())),
+      agreed_(static_cast<std::size_t>(group_->size()), 0) {}
+
+MemoryLink::~MemoryLink() = default;
+
+int MemoryLink::begin(const wire::Descriptor& descriptor, const Exposure& mine, Staging staging) {
+  // Looking at every rank costs a cache line each, so only now and then.
+  if (descriptor.sequence % 16 == 0 && descriptor.sequence > kMaxLead) {
+    for (int peer = 0; peer < size(); ++peer) {
+      const auto& ledger = group_->boards_[peer].ledger;
+      if (peer != rank_ &&
+          ledger.begun.load(std::memory_order_acquire) < descriptor.sequence - kMaxLead) {
+        return peer;
+      }
+    }
+  }
+  MemoryGroup::Board& board = group_->boards_[rank_];
+  sequence_ = descriptor.sequence;
+  fingerprint_ = wire::fingerprint(descriptor);
+  staging_ = staging;
+  if (staging == Staging::slots) ++slot_operations_;
+  board.plain.exposure = &mine;
+  board.ledger.entries[sequence_ % kLedger].write(descriptor);
+  board.ledger.begun.store(sequence_, std::memory_order_release);
+  return kNobody;
+}
+
+int MemoryLink::end() {
+  while (!sent_to_.empty()) {
+    if (!drained(sent_to_.back())) return sent_to_.back();
+    sent_to_.pop_back();
+  }
+  return kNobody;
+}
+
+bool MemoryLink::send(int to, std::span<const std::byte> bytes) {
+  MemoryGroup::Channel& channel = group_->channel(rank_, to);
+  const std::uint64_t posted = channel.posted.load(std::memory_order_relaxed);
+  if (posted - channel.taken.load(std::memory_order_acquire) == MemoryGroup::Channel::kEntries)
+    return false;
+  channel.entries[posted % MemoryGroup::Channel::kEntries] = {bytes.data(), bytes.size(),
+                                                              fingerprint_};
+  channel.posted.store(posted + 1, std::memory_order_release);
+  group_->gate(rank_).notify();
+  if (std::find(sent_to_.begin(), sent_to_.end(), to) == sent_to_.end()) sent_to_.push_back(to);
+  return true;
+}
+
+std::size_t MemoryLink::receive(int from, std::span<std::byte> bytes) {
+  MemoryGroup::Channel& channel = group_->channel(from, rank_);
+  std::size_t moved = 0;
+  while (moved < bytes.size()) {
+    const std::uint64_t taken = channel.taken.load(std::memory_order_relaxed);
+    if (channel.posted.load(std::memory_order_acquire) == taken) break;
+    const auto& entry = channel.entries[taken % MemoryGroup::Channel::kEntries];
+    if (entry.fingerprint != fingerprint_) {
+      report_mismatch();
+      return 0;
+    }
+    const std::size_t now = std::min(bytes.size() - moved, entry.size - channel.taken_bytes);
+    std::memcpy(bytes.data() + moved, entry.data + channel.taken_bytes, now);
+    moved += now;
+    channel.taken_bytes += now;
+    if (channel.taken_bytes < entry.size) continue;
+    channel.taken_bytes = 0;
+    channel.taken.store(taken + 1, std::memory_order_release);
+    group_->gate(rank_).notify();
+  }
+  return moved;
+}
+
+bool MemoryLink::drained(int to) { return group_->channel(rank_, to).empty(); }
+
+void MemoryLink::publish(std::uint32_t stage) {
+  MemoryGroup::Board& board = group_->boards_[rank_];
+  auto& flag = staging_ == Staging::slots ? board.desks[slot_operations_ % plan::kSlots].flag
+                                          : board.plain.flag;
+  flag.fingerprint.store(fingerprint_, std::memory_order_relaxed);
+  flag.stamp.store(stamp(sequence_, stage), std::memory_order_release);
+  group_->gate(rank_).notify();
+}
+
+bool MemoryLink::reached(int peer, std::uint32_t stage) {
+  const MemoryGroup::Board& board = group_->boards_[peer];
+  if (staging_ == Staging::slots) {
+    const auto& flag = board.desks[slot_operations_ % plan::kSlots].flag;
+    if (flag.stamp.load(std::memory_order_acquire) < stamp(sequence_, stage)) return false;
+    // The desk keeps this operation's fingerprint until the next but one slot operation, so it can
+    // be compared without looking into the ledger.
+    if (flag.fingerprint.load(std::memory_order_relaxed) == fingerprint_) return true;
+    report_mismatch();
+    return false;
+  }
+  if (board.plain.flag.stamp.load(std::memory_order_acquire) < stamp(sequence_, stage))
+    return false;
+  return agrees(peer);
+}
+
+const Exposure& MemoryLink::exposed(int peer) { return *group_->boards_[peer].plain.exposure; }
+
+std::byte* MemoryLink::slot(int peer) {
+  return group_->boards_[peer].desks[slot_operations_ % plan::kSlots].data;
+}
+
+bool MemoryLink::wait(int peer, FunctionRef<bool()> done, Deadline deadline) {
+  const auto over = [&] { return done() || failed(); };
+  if (Gate::poll(over, spin_)) return true;
+  // From here on the wait is long: let peers that sleep look at what we asked for, and look at
+  // theirs.
+  group_->gate(rank_).notify();
+  const auto over_or_hopeless = [&] {
+    if (over() || disagrees(peer)) return true;
+    if (!group_->boards_[peer].ledger.gone.load()) return false;
+    // What it did before it left counts, so look once more after having seen it gone.
+    if (!over()) report_gone(peer);
+    return true;
+  };
+  return group_->gate(peer).wait(over_or_hopeless, deadline);
+}
+
+bool MemoryLink::agrees(int peer) {
+  if (agreed_[peer] == sequence_) return true;
+  if (disagrees(peer)) return false;
+  agreed_[peer] = sequence_;
+  return true;
+}
+
+bool MemoryLink::disagrees(int peer) {
+  const auto request = group_->boards_[peer].request(sequence_);
+  if (!request || wire::fingerprint(*request) == fingerprint_) return false;
+  report_mismatch();
+  return true;
+}
+
+void MemoryLink::report_gone(int peer) {
+  MemoryGroup::Board& board = group_->boards_[peer];
+  std::string how;
+  {
+    const MutexLock lock(board.mutex);
+    how = board.how;
+  }
+  const int culprit = group_->members_[peer];
+  const auto request = group_->boards_[rank_].request(sequence_);
+  fail({ErrorKind::peer_lost,
+        Code::unavailable,
+        fmt::format("rank {} {}, but rank {} needs it for operation {}: {}", culprit, how,
+                    group_->members_[rank_], sequence_, request ? wire::describe(*request) : "?"),
+        {culprit}});
+}
+
+void MemoryLink::report_mismatch() {
+  std::vector<std::optional<wire::Descriptor>> rows;
+  for (int rank = 0; rank < size(); ++rank)
+    rows.push_back(group_->boards_[rank].request(sequence_));
+  fail(mismatch(sequence_, rows, group_->members_));
+}
+
+}  // namespace lockstep::transport

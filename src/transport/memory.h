@@ -1,0 +1,128 @@
+// The memory transport: ranks are threads of one process.
+//
+// Ranks of a group share a board with one flag line per rank. publish() is a store to the own line,
+// await polls the peer's; peers read and write each other's buffers in place. Messages (for plans
+// made of sends and receives) go through a ring of (pointer, length) entries per ordered pair,
+// copied once by the receiver. Small operations go through slots, which lie next to a flag of their
+// own, so that flag and data arrive in one cache line.
+//
+// No clock is read and no lock is taken unless a wait is long or something fails.
+//
+//   auto generation = std::make_shared<MemoryGeneration>(2);
+//   auto group = std::make_shared<MemoryGroup>(generation, std::vector<int>{0, 1});
+//   MemoryLink link(group, /*rank=*/0);       // on rank 0's thread
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "base/gate.h"
+#include "transport/failure.h"
+#include "transport/link.h"
+
+namespace lockstep::transport {
+
+/// What all ranks of one generation in this process share: the failure that ends it, and a gate per
+/// rank at which others sleep while they wait for that rank.
+class MemoryGeneration {
+ public:
+  explicit MemoryGeneration(int ranks);
+
+  [[nodiscard]] int ranks() const noexcept { return ranks_; }
+  Gate& gate(int rank) noexcept { return gates_[rank].gate; }
+  [[nodiscard]] const Failure& failure() const noexcept { return failure_; }
+  /// Ends the generation and wakes everybody. The first cause wins.
+  void fail(const Status& why) noexcept;
+
+ private:
+  struct alignas(64) GateLine {
+    Gate gate;
+  };
+  int ranks_;
+  std::unique_ptr<GateLine[]> gates_;
+  Failure failure_;
+};
+
+/// What the ranks of one group share. Members are ranks of the generation, in the group's order.
+class MemoryGroup {
+ public:
+  MemoryGroup(std::shared_ptr<MemoryGeneration> generation, std::vector<int> members);
+  ~MemoryGroup();
+
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(members_.size()); }
+  [[nodiscard]] MemoryGeneration& generation() noexcept { return *generation_; }
+  [[nodiscard]] const std::shared_ptr<MemoryGeneration>& shared_generation() const noexcept {
+    return generation_;
+  }
+  [[nodiscard]] const std::vector<int>& members() const noexcept { return members_; }
+
+  /// A rank that will take part no more: whoever waits for it gets PeerLost with this text.
+  void leave(int rank, std::string_view how) noexcept;
+
+ private:
+  friend class MemoryLink;
+  struct Board;  // one per rank: flags, slots, ledger
+  struct Channel;
+
+  Gate& gate(int rank) noexcept { return generation_->gate(members_[rank]); }
+  Channel& channel(int from, int to) noexcept;
+
+  std::shared_ptr<MemoryGeneration> generation_;
+  std::vector<int> members_;
+  std::unique_ptr<Board[]> boards_;
+  std::unique_ptr<Channel[]> channels_;  // size * size, by (from, to)
+};
+
+class MemoryLink final : public Link {
+ public:
+  static constexpr std::size_t kSlotBytes = 8192;
+
+  MemoryLink(std::shared_ptr<MemoryGroup> group, int rank);
+  ~MemoryLink() override;
+
+  [[nodiscard]] int rank() const noexcept override { return rank_; }
+  [[nodiscard]] int size() const noexcept override { return group_->size(); }
+  /// How long waits poll before they sleep; the default is made for as many runnable threads as the
+  /// generation has ranks.
+  void set_spin(SpinPolicy spin) noexcept { spin_ = spin; }
+
+  int begin(const wire::Descriptor& descriptor, const Exposure& mine, Staging staging) override;
+  int end() override;
+  bool send(int to, std::span<const std::byte> bytes) override;
+  std::size_t receive(int from, std::span<std::byte> bytes) override;
+  bool drained(int to) override;
+  void publish(std::uint32_t stage) override;
+  bool reached(int peer, std::uint32_t stage) override;
+  const Exposure& exposed(int peer) override;
+  std::byte* slot(int peer) override;
+  [[nodiscard]] std::size_t slot_bytes() const noexcept override { return kSlotBytes; }
+
+  [[nodiscard]] bool failed() const noexcept override { return generation_.failure().raised(); }
+  [[nodiscard]] Status failure() const override { return generation_.failure().cause(); }
+  void fail(const Status& why) noexcept override { generation_.fail(why); }
+  bool wait(int peer, FunctionRef<bool()> done, Deadline deadline) override;
+
+ private:
+  /// First contact: compares descriptors once per peer and operation. False: the generation has
+  /// failed.
+  bool agrees(int peer);
+  /// True, and the generation failed, if the peer has asked for something else in this operation.
+  bool disagrees(int peer);
+  void report_mismatch();
+  void report_gone(int peer);
+
+  std::shared_ptr<MemoryGroup> group_;
+  MemoryGeneration& generation_;
+  int rank_;
+  SpinPolicy spin_;
+  std::uint64_t sequence_ = 0;
+  std::uint64_t fingerprint_ = 0;
+  std::uint64_t slot_operations_ = 0;
+  Staging staging_ = Staging::none;
+  std::vector<std::uint64_t> agreed_;  // per peer: last sequence whose descriptors were compared
+  std::vector<int> sent_to_;           // peers with bytes on the way in this operation
+};
+
+}  // namespace lockstep::transport
