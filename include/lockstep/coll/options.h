@@ -1,0 +1,58 @@
+// The options of sessions and of single operations, with their defaults.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep::coll {
+
+/// Which rank sends, receives or holds: arguments that read as what they are.
+struct Root {
+  int rank = 0;
+};
+struct To {
+  int rank = 0;
+};
+struct From {
+  int rank = 0;
+};
+
+/// fixed_tree: sums associate as one fixed binary tree over the global replicas, so the bits do not
+/// depend on the layout. any: the fastest order; equal on all ranks of a run, but another with
+/// other ranks.
+enum class SumOrder : std::uint8_t { fixed_tree, any };
+
+/// What carries the collectives. An engine that is not built gives one warning and the host's
+/// collectives.
+enum class Engine : std::uint8_t { automatic, host, mpi, nccl };
+
+/// Of one operation.
+struct CallOptions {
+  /// The tensor's name, for messages (its first 39 characters).
+  std::string_view name = {};
+  /// One deadline for the whole call, from entry. 0: the session's progress timeout only.
+  std::chrono::nanoseconds timeout{0};
+  SumOrder order = SumOrder::fixed_tree;
+  /// If given, ranks that give different shapes of equal size disagree (Mismatch).
+  std::span<const std::int64_t> shape = {};
+};
+
+/// Of a session.
+struct SessionOptions {
+  /// Replicas this rank contributes to reductions; see Session::all_reduce.
+  int replicas = 1;
+  /// An operation fails with Timeout when nothing has moved for so long.
+  std::chrono::nanoseconds progress_timeout = std::chrono::seconds(300);
+  /// A waiting operation says who is missing this often.
+  std::chrono::nanoseconds stall_report = std::chrono::seconds(10);
+  Engine engine = Engine::automatic;
+  /// Which algorithm for which size, e.g. "all_reduce=direct:0-64K,halving:64K-". Empty:
+  /// LOCKSTEP_ALGORITHMS, else chosen by cost. Must be the same on all ranks.
+  std::string algorithms = {};
+};
+
+}  // namespace lockstep::coll
