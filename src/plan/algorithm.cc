@@ -1,0 +1,99 @@
+#include "plan/algorithm.h"
+
+#include <algorithm>
+
+#include "plan/makers.h"
+
+namespace lockstep::plan {
+namespace {
+
+std::string always(const Request& /*request*/, const Layout& /*layout*/) { return {}; }
+
+constexpr Access kMessages = Access::messages;
+constexpr Access kShared = Access::shared;
+constexpr Order kTree = Order::fixed_tree;
+constexpr Order kAny = Order::any;
+
+// Grouped by kind; the first of each kind serves every request by messages alone.
+const Algorithm kAlgorithms[] = {
+    {Kind::all_reduce, "direct", kMessages, kTree,
+     "every rank owns a chunk, receives all pieces of it, adds them once and shares the sum",
+     always, all_reduce_direct},
+    {Kind::all_reduce, "doubling", kMessages, kTree,
+     "both sides of each tree node swap whole sums: fewest rounds, for small counts",
+     refuses_unaligned, all_reduce_doubling},
+    {Kind::all_reduce, "one_pass", kShared, kTree,
+     "each rank adds its slice of all inputs in shared memory and stores it to all outputs", always,
+     all_reduce_one_pass},
+    {Kind::all_reduce, "slots", kShared, kTree,
+     "inputs are staged in shared slots and every rank adds them: one synchronisation",
+     refuses_slots, all_reduce_slots},
+
+    {Kind::reduce, "direct", kMessages, kTree, "the root receives all pieces and adds them once",
+     always, reduce_direct},
+    {Kind::reduce, "one_pass", kShared, kTree,
+     "each rank adds its slice of all inputs into the root's output", always, reduce_one_pass},
+
+    {Kind::broadcast, "tree", kMessages, kTree, "down a binomial tree, chunk by chunk", always,
+     broadcast_tree},
+    {Kind::broadcast, "scatter_gather", kMessages, kTree,
+     "the root scatters slices, which then travel around the ring", always,
+     broadcast_scatter_gather},
+    {Kind::broadcast, "shared", kShared, kTree, "every rank copies from the root's memory", always,
+     broadcast_shared},
+
+    {Kind::all_gather, "direct", kMessages, kTree, "every rank sends its part to every other",
+     always, all_gather_direct},
+    {Kind::all_gather, "shared", kShared, kTree, "every rank copies from the others' memory",
+     always, all_gather_shared},
+
+    {Kind::reduce_scatter, "direct", kMessages, kTree,
+     "every rank receives all pieces of its part and adds them once", always,
+     reduce_scatter_direct},
+    {Kind::reduce_scatter, "shared", kShared, kTree,
+     "every rank adds its part of all inputs in shared memory", always, reduce_scatter_shared},
+
+    {Kind::gather, "direct", kMessages, kTree, "every rank sends its part to the root", always,
+     gather_direct},
+    {Kind::gather, "shared", kShared, kTree, "every rank copies its part into the root's memory",
+     always, gather_shared},
+
+    {Kind::scatter, "direct", kMessages, kTree, "the root sends every rank its part", always,
+     scatter_direct},
+    {Kind::scatter, "shared", kShared, kTree, "every rank copies its part from the root's memory",
+     always, scatter_shared},
+
+    {Kind::all_to_all, "direct", kMessages, kTree, "in step i to the i-th rank after", always,
+     all_to_all_direct},
+    {Kind::all_to_all, "shared", kShared, kTree,
+     "every rank copies its blocks from the others' memory", always, all_to_all_shared},
+
+    {Kind::barrier, "dissemination", kMessages, kTree,
+     "in round k a message to the rank 2^k after: log2(n) rounds", always, barrier_dissemination},
+    {Kind::barrier, "shared", kShared, kTree, "one flag a rank, everybody awaits all", always,
+     barrier_shared},
+
+    {Kind::send_receive, "direct", kMessages, kTree, "one message", always, send_receive_direct},
+    {Kind::send_receive, "shared", kShared, kTree, "the receiver copies from the sender's memory",
+     always, send_receive_shared},
+};
+
+}  // namespace
+
+std::span<const Algorithm> algorithms() { return kAlgorithms; }
+
+std::span<const Algorithm> algorithms(Kind kind) {
+  const auto of_kind = [kind](const Algorithm& a) { return a.kind == kind; };
+  const auto* first = std::find_if(std::begin(kAlgorithms), std::end(kAlgorithms), of_kind);
+  const auto* last = std::find_if_not(first, std::end(kAlgorithms), of_kind);
+  return {first, last};
+}
+
+const Algorithm* find_algorithm(Kind kind, std::string_view name) {
+  for (const Algorithm& algorithm : algorithms(kind)) {
+    if (algorithm.name == name) return &algorithm;
+  }
+  return nullptr;
+}
+
+}  // namespace lockstep::plan
