@@ -1,11 +1,10 @@
 #include "coll/operation.h"
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 #include <cstring>
-#include <vector>
 
+#include "base/inline_vector.h"
 #include "kernel/reduce.h"
 
 namespace lockstep::coll {
@@ -90,33 +89,8 @@ Cursor locate(const Place& place, const Bindings& bindings, Link& link) {
   return {link.slot(place.rank), place.offset, width};
 }
 
-/// Room for the pointers of one instruction; on the stack for groups of ordinary size.
-template <class T>
-class Small {
- public:
-  explicit Small(std::size_t size) : size_(size) {
-    if (size > kInline) heap_.reserve(size);
-  }
-  void push_back(const T& value) {
-    if (size_ > kInline) {
-      heap_.push_back(value);
-    } else {
-      new (&inline_[used_++ * sizeof(T)]) T(value);
-    }
-  }
-  std::span<T> span() noexcept {
-    if (size_ > kInline) return heap_;
-    return {std::launder(reinterpret_cast<T*>(inline_)), used_};
-  }
-
- private:
-  static_assert(std::is_trivially_destructible_v<T>);
-  static constexpr std::size_t kInline = 16;
-  std::size_t size_;
-  std::size_t used_ = 0;
-  alignas(T) std::byte inline_[kInline * sizeof(T)];
-  std::vector<T> heap_;
-};
+/// Groups of up to so many replicas need no allocation to add up.
+constexpr std::size_t kUsual = 16;
 
 }  // namespace
 
@@ -151,6 +125,7 @@ State Operation::poll(Link& link, int budget) {
       return link.failed() ? State::failed : State::pending;
     }
     ++next_;
+    ++progress_;
     moved_ = 0;
   }
   waiting_for_ = link.end();
@@ -215,6 +190,7 @@ bool Operation::receive(const Instruction& instruction, Link& link) {
     const std::size_t got = link.receive(instruction.peer, {into.data() + within, room});
     if (got == 0) return false;
     moved_ += got;
+    ++progress_;
   }
   return true;
 }
@@ -223,23 +199,23 @@ void Operation::reduce(const Instruction& instruction, Link& link) {
   if (instruction.count == 0) return;
   const auto sources = plan_->sources_of(instruction);
   const auto targets = plan_->targets_of(instruction);
-  Small<Cursor> from(sources.size());
-  Small<Cursor> to(targets.size());
+  InlineVector<Cursor, kUsual> from;
+  InlineVector<Cursor, kUsual> to;
   for (const Place& place : sources) from.push_back(locate(place, *bindings_, link));
   for (const Place& place : targets) to.push_back(locate(place, *bindings_, link));
   for (std::uint64_t left = instruction.count; left > 0;) {
     std::uint64_t now = left;
-    for (const Cursor& cursor : from.span()) now = std::min(now, cursor.contiguous());
-    for (const Cursor& cursor : to.span()) now = std::min(now, cursor.contiguous());
-    Small<kernel::Input> inputs(sources.size());
-    Small<kernel::Target> outputs(targets.size());
+    for (const Cursor& cursor : from) now = std::min(now, cursor.contiguous());
+    for (const Cursor& cursor : to) now = std::min(now, cursor.contiguous());
+    InlineVector<kernel::Input, kUsual> inputs;
+    InlineVector<kernel::Target, kUsual> outputs;
     for (std::size_t i = 0; i < sources.size(); ++i) {
-      inputs.push_back({from.span()[i].data(), form_of(sources[i].buffer)});
-      from.span()[i].advance(now);
+      inputs.push_back({from[i].data(), form_of(sources[i].buffer)});
+      from[i].advance(now);
     }
     for (std::size_t i = 0; i < targets.size(); ++i) {
-      outputs.push_back({to.span()[i].data(), form_of(targets[i].buffer)});
-      to.span()[i].advance(now);
+      outputs.push_back({to[i].data(), form_of(targets[i].buffer)});
+      to[i].advance(now);
     }
     kernel::reduce({.op = bindings_->op,
                     .dtype = bindings_->dtype,

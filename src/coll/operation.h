@@ -45,9 +45,8 @@ class Operation {
 
   /// The peer that keeps a pending operation waiting; -1 if none does.
   [[nodiscard]] int waiting_for() const noexcept { return waiting_for_; }
-  /// Where it stands, for reports: instructions done and in all.
-  [[nodiscard]] std::size_t position() const noexcept { return next_; }
-  [[nodiscard]] std::size_t length() const noexcept { return plan_->code.size(); }
+  /// Grows whenever something was done or moved; what a progress deadline looks at.
+  [[nodiscard]] std::uint64_t progress() const noexcept { return progress_; }
 
  private:
   bool execute(const plan::Instruction& instruction, transport::Link& link);
@@ -63,6 +62,7 @@ class Operation {
   bool begun_ = false;
   std::size_t next_ = 0;     // instruction
   std::uint64_t moved_ = 0;  // bytes of it already sent or received
+  std::uint64_t progress_ = 0;
   int waiting_for_ = -1;
 };
 

@@ -13,6 +13,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
+#include <vector>
 
 #include "base/deadline.h"
 #include "base/function_ref.h"
@@ -84,9 +86,19 @@ class Link {
   /// Ends the generation on every rank; the first cause wins. Any thread.
   virtual void fail(const Status& why) noexcept = 0;
 
-  /// Polls `done` until it is true, the link has failed (true as well) or the deadline has passed
-  /// (false). `peer` is the one the operation is waiting for.
+  /// A short wait: polls `done` without sleeping or reading a clock. True once it holds or the link
+  /// failed.
+  virtual bool spin(FunctionRef<bool()> done) { return done() || failed(); }
+  /// A long wait: until `done` holds or the link has failed (true) or the deadline has passed
+  /// (false). `peer` is the one the operation waits for. While waiting, the link also looks whether
+  /// the peer asked for something else or is gone, and fails if so.
   virtual bool wait(int peer, FunctionRef<bool()> done, Deadline deadline) = 0;
+  /// Ranks that have not arrived at the current operation, as far as is known; for reports.
+  [[nodiscard]] virtual std::vector<int> missing() const { return {}; }
+  /// What this group's `rank` is called in the generation.
+  [[nodiscard]] virtual int member(int rank) const noexcept { return rank; }
+  /// This rank takes part no more; `how` completes the sentence "rank 3 ...".
+  virtual void leave(std::string_view how) noexcept { (void)how; }
 };
 
 }  // namespace lockstep::transport

@@ -240,6 +240,10 @@ std::byte* MemoryLink::slot(int peer) {
   return group_->boards_[peer].desks[slot_operations_ % plan::kSlots].data;
 }
 
+bool MemoryLink::spin(FunctionRef<bool()> done) {
+  return Gate::poll([&] { return done() || failed(); }, spin_);
+}
+
 bool MemoryLink::wait(int peer, FunctionRef<bool()> done, Deadline deadline) {
   const auto over = [&] { return done() || failed(); };
   if (Gate::poll(over, spin_)) return true;
@@ -254,6 +258,15 @@ bool MemoryLink::wait(int peer, FunctionRef<bool()> done, Deadline deadline) {
     return true;
   };
   return group_->gate(peer).wait(over_or_hopeless, deadline);
+}
+
+std::vector<int> MemoryLink::missing() const {
+  std::vector<int> ranks;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (group_->boards_[peer].ledger.begun.load(std::memory_order_acquire) < sequence_)
+      ranks.push_back(peer);
+  }
+  return ranks;
 }
 
 bool MemoryLink::agrees(int peer) {
@@ -291,6 +304,20 @@ void MemoryLink::report_mismatch() {
   for (int rank = 0; rank < size(); ++rank)
     rows.push_back(group_->boards_[rank].request(sequence_));
   fail(mismatch(sequence_, rows, group_->members_));
+}
+
+std::unique_ptr<Link> MemoryFabric::link(std::uint64_t id, const std::vector<int>& members,
+                                         int rank) {
+  std::shared_ptr<MemoryGroup> group;
+  {
+    const MutexLock lock(mutex_);
+    Forming& forming = forming_[id];
+    if (!forming.group) forming.group = std::make_shared<MemoryGroup>(generation_, members);
+    group = forming.group;
+    // The last member takes the entry away: the group lives as long as its links.
+    if (++forming.taken == members.size()) forming_.erase(id);
+  }
+  return std::make_unique<MemoryLink>(std::move(group), rank);
 }
 
 }  // namespace lockstep::transport

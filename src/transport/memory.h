@@ -15,10 +15,14 @@
 
 #include <atomic>
 #include <cstddef>
+#include <map>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "base/gate.h"
+#include "base/mutex.h"
+#include "transport/fabric.h"
 #include "transport/failure.h"
 #include "transport/link.h"
 
@@ -102,7 +106,11 @@ class MemoryLink final : public Link {
   [[nodiscard]] bool failed() const noexcept override { return generation_.failure().raised(); }
   [[nodiscard]] Status failure() const override { return generation_.failure().cause(); }
   void fail(const Status& why) noexcept override { generation_.fail(why); }
+  bool spin(FunctionRef<bool()> done) override;
   bool wait(int peer, FunctionRef<bool()> done, Deadline deadline) override;
+  [[nodiscard]] std::vector<int> missing() const override;
+  [[nodiscard]] int member(int rank) const noexcept override { return group_->members()[rank]; }
+  void leave(std::string_view how) noexcept override { group_->leave(rank_, how); }
 
  private:
   /// First contact: compares descriptors once per peer and operation. False: the generation has
@@ -123,6 +131,30 @@ class MemoryLink final : public Link {
   Staging staging_ = Staging::none;
   std::vector<std::uint64_t> agreed_;  // per peer: last sequence whose descriptors were compared
   std::vector<int> sent_to_;           // peers with bytes on the way in this operation
+};
+
+/// The fabric of ranks that are threads; one object, shared by all of them.
+class MemoryFabric final : public Fabric {
+ public:
+  MemoryFabric(int ranks, std::uint64_t generation_id)
+      : generation_id_(generation_id), generation_(std::make_shared<MemoryGeneration>(ranks)) {}
+
+  [[nodiscard]] std::uint64_t generation() const noexcept override { return generation_id_; }
+  std::unique_ptr<Link> link(std::uint64_t id, const std::vector<int>& members, int rank) override;
+  [[nodiscard]] bool failed() const noexcept override { return generation_->failure().raised(); }
+  [[nodiscard]] Status failure() const override { return generation_->failure().cause(); }
+  void fail(const Status& why) noexcept override { generation_->fail(why); }
+
+ private:
+  std::uint64_t generation_id_;
+  std::shared_ptr<MemoryGeneration> generation_;
+  Mutex mutex_;
+  /// Groups some member of which has not taken its link yet, by id.
+  struct Forming {
+    std::shared_ptr<MemoryGroup> group;
+    std::size_t taken = 0;
+  };
+  std::map<std::uint64_t, Forming> forming_ GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep::transport

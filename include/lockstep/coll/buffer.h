@@ -46,4 +46,24 @@ class Buffer : public ConstBuffer {
   [[nodiscard]] void* data() const noexcept { return const_cast<void*>(ConstBuffer::data()); }
 };
 
+/// What a rank gives to a reduction: one buffer, or one for each of its replicas, in replica order.
+class Inputs {
+ public:
+  template <Element T>
+  Inputs(std::span<T> elements) noexcept  // NOLINT(google-explicit-constructor): a parameter type
+      : one_(elements) {}
+  Inputs(ConstBuffer one) noexcept : one_(one) {}     // NOLINT(google-explicit-constructor)
+  Inputs(std::span<const ConstBuffer> each) noexcept  // NOLINT(google-explicit-constructor)
+      : each_(each), several_(true) {}
+
+  [[nodiscard]] std::span<const ConstBuffer> list() const noexcept {
+    return several_ ? each_ : std::span(&one_, 1);
+  }
+
+ private:
+  ConstBuffer one_;
+  std::span<const ConstBuffer> each_;
+  bool several_ = false;
+};
+
 }  // namespace lockstep::coll

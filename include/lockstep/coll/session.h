@@ -57,21 +57,18 @@ class Session {
 
   // Every replica's input becomes their sum (mean, ...) in every rank's output.
   void all_reduce(Op op, Buffer in_place, const CallOptions& options = {}, Here here = Here::now());
-  void all_reduce(Op op, ConstBuffer input, Buffer output, const CallOptions& options = {},
+  void all_reduce(Op op, Inputs inputs, Buffer output, const CallOptions& options = {},
                   Here here = Here::now());
-  /// For ranks with several replicas: one input each, in replica order.
-  void all_reduce(Op op, std::span<const ConstBuffer> inputs, Buffer output,
-                  const CallOptions& options = {}, Here here = Here::now());
   Work start_all_reduce(Op op, Buffer in_place, const CallOptions& options = {},
                         Here here = Here::now());
-  Work start_all_reduce(Op op, std::span<const ConstBuffer> inputs, Buffer output,
-                        const CallOptions& options = {}, Here here = Here::now());
+  Work start_all_reduce(Op op, Inputs inputs, Buffer output, const CallOptions& options = {},
+                        Here here = Here::now());
 
   // As all_reduce, but only root's output is written; other ranks may give an empty one.
-  void reduce(Op op, ConstBuffer input, Buffer output, Root root, const CallOptions& options = {},
+  void reduce(Op op, Inputs inputs, Buffer output, Root root, const CallOptions& options = {},
               Here here = Here::now());
-  Work start_reduce(Op op, ConstBuffer input, Buffer output, Root root,
-                    const CallOptions& options = {}, Here here = Here::now());
+  Work start_reduce(Op op, Inputs inputs, Buffer output, Root root, const CallOptions& options = {},
+                    Here here = Here::now());
 
   // Root's buffer is copied into everybody's.
   void broadcast(Buffer buffer, Root root, const CallOptions& options = {},
@@ -86,9 +83,9 @@ class Session {
                         const CallOptions& options = {}, Here here = Here::now());
 
   // Inputs are reduced; rank r gets the r-th part.
-  void reduce_scatter(Op op, ConstBuffer input, Buffer output, Counts counts = {},
+  void reduce_scatter(Op op, Inputs inputs, Buffer output, Counts counts = {},
                       const CallOptions& options = {}, Here here = Here::now());
-  Work start_reduce_scatter(Op op, ConstBuffer input, Buffer output, Counts counts = {},
+  Work start_reduce_scatter(Op op, Inputs inputs, Buffer output, Counts counts = {},
                             const CallOptions& options = {}, Here here = Here::now());
 
   // Inputs one after another in root's output; the opposite; and everybody's r-th part to rank r.

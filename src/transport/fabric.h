@@ -1,0 +1,31 @@
+// Fabric: what connects the ranks of one generation; makes the links of its groups.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/link.h"
+
+namespace lockstep::transport {
+
+class Fabric {
+ public:
+  Fabric() = default;
+  Fabric(const Fabric&) = delete;
+  Fabric& operator=(const Fabric&) = delete;
+  virtual ~Fabric() = default;
+
+  [[nodiscard]] virtual std::uint64_t generation() const noexcept = 0;
+  /// This rank's end of the group `id`, whose members are ranks of the generation in the group's
+  /// order. All members call it with the same arguments but their own position. Any thread; does
+  /// not block.
+  virtual std::unique_ptr<Link> link(std::uint64_t id, const std::vector<int>& members,
+                                     int rank) = 0;
+  [[nodiscard]] virtual bool failed() const noexcept = 0;
+  [[nodiscard]] virtual Status failure() const = 0;
+  virtual void fail(const Status& why) noexcept = 0;
+};
+
+}  // namespace lockstep::transport
