@@ -33,7 +33,15 @@ std::string describe(const Descriptor& d) {
   }
   if (d.root >= 0) text += fmt::format(" root {}", d.root);
   if (d.to >= 0) text += fmt::format(" to {}", d.to);
-  if (!d.name_text().empty()) text += fmt::format(" \"{}\"", d.name_text());
+  if (!d.name_text().empty()) {
+    // It may come from a peer: nothing that moves a terminal's cursor.
+    std::string name(d.name_text());
+    for (char& c : name) {
+      const auto code = static_cast<unsigned char>(c);
+      if (code < 0x20 || code == 0x7F) c = '?';
+    }
+    text += fmt::format(" \"{}\"", name);
+  }
   return text;
 }
 

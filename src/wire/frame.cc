@@ -1,0 +1,159 @@
+#include "wire/frame.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+#include <string>
+
+#include "wire/bytes.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace lockstep::wire {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x5446534C;  // "LSFT" as it lies on the wire
+constexpr std::uint8_t kVersion = 1;
+constexpr std::size_t kCheckAt = 28;
+
+Status bad(std::string what) {
+  return {ErrorKind::data_error, Code::data_loss,
+          "unreadable frame: " + std::move(what) +
+              "; the peer runs another program or version, or the stream is damaged"};
+}
+
+/// Whether a frame of this type may have a payload of this length.
+bool plausible(FrameType type, std::uint32_t length) noexcept {
+  switch (type) {
+    case FrameType::operation:
+      return length == sizeof(Descriptor);
+    case FrameType::data:
+      return length > 0 && length <= kMaxDataPayload;
+    case FrameType::pulse:
+      return length == kPulseBytes;
+    case FrameType::abort:
+      return length > 0 && length <= kMaxControlPayload;
+    case FrameType::goodbye:
+      return length == kGoodbyeBytes;
+  }
+  return false;
+}
+
+}  // namespace
+
+void encode(const Header& header, std::span<std::byte, kHeaderBytes> into) noexcept {
+  assert(plausible(header.type, header.length));
+  std::byte* at = into.data();
+  put(at, kMagic);
+  put(at + 4, kVersion);
+  put(at + 5, header.type);
+  put(at + 6, std::uint16_t{0});
+  put(at + 8, header.generation);
+  put(at + 16, header.sequence);
+  put(at + 24, header.length);
+  put(at + kCheckAt, XXH32(at, kCheckAt, kMagic));
+}
+
+Status decode(std::span<const std::byte, kHeaderBytes> bytes, Header& header) {
+  const std::byte* at = bytes.data();
+  if (get<std::uint32_t>(at) != kMagic) {
+    return bad(fmt::format("magic is {:08x}, not {:08x}", get<std::uint32_t>(at), kMagic));
+  }
+  if (get<std::uint32_t>(at + kCheckAt) != XXH32(at, kCheckAt, kMagic)) {
+    return bad("the header's check is wrong");
+  }
+  if (get<std::uint8_t>(at + 4) != kVersion) {
+    return bad(fmt::format("version is {}, not {}", get<std::uint8_t>(at + 4), kVersion));
+  }
+  const auto type = get<std::uint8_t>(at + 5);
+  if (type < static_cast<int>(FrameType::operation) ||
+      type > static_cast<int>(FrameType::goodbye)) {
+    return bad(fmt::format("type {} is unknown", type));
+  }
+  if (get<std::uint16_t>(at + 6) != 0) return bad("flags are set that this version does not know");
+  header.type = static_cast<FrameType>(type);
+  header.generation = get<std::uint64_t>(at + 8);
+  header.sequence = get<std::uint64_t>(at + 16);
+  header.length = get<std::uint32_t>(at + 24);
+  if (!plausible(header.type, header.length)) {
+    return bad(fmt::format("length {} is impossible for type {}", header.length, type));
+  }
+  return {};
+}
+
+void encode(const Descriptor& descriptor, std::span<std::byte, sizeof(Descriptor)> into) noexcept {
+  put(into.data(), descriptor);
+}
+
+Descriptor decode_descriptor(std::span<const std::byte, sizeof(Descriptor)> bytes) noexcept {
+  return get<Descriptor>(bytes.data());
+}
+
+void encode(const Pulse& pulse, std::span<std::byte, kPulseBytes> into) noexcept {
+  put(into.data(), pulse.latest);
+  put(into.data() + sizeof(Descriptor), pulse.history);
+}
+
+Pulse decode_pulse(std::span<const std::byte, kPulseBytes> bytes) noexcept {
+  return {.latest = get<Descriptor>(bytes.data()),
+          .history = get<std::uint64_t>(bytes.data() + sizeof(Descriptor))};
+}
+
+void encode(const Goodbye& goodbye, std::span<std::byte, kGoodbyeBytes> into) noexcept {
+  put(into.data(), goodbye.rank);
+  put(into.data() + 4, goodbye.reserved);
+  put(into.data() + 8, goodbye.next);
+  encode(goodbye.last, into.subspan<16, kPulseBytes>());
+}
+
+Goodbye decode_goodbye(std::span<const std::byte, kGoodbyeBytes> bytes) noexcept {
+  return {.rank = get<std::int32_t>(bytes.data()),
+          .reserved = get<std::uint32_t>(bytes.data() + 4),
+          .next = get<std::uint64_t>(bytes.data() + 8),
+          .last = decode_pulse(bytes.subspan<16, kPulseBytes>())};
+}
+
+FrameReader::Event FrameReader::next(std::span<const std::byte>& bytes) {
+  if (!error_.ok()) return Event::bad;
+  if (!header_known_) {
+    if (!fill(bytes, kHeaderBytes)) return Event::more;
+    error_ = decode(std::span(buffer_).first<kHeaderBytes>(), header_);
+    if (!error_.ok()) return Event::bad;
+    if (header_.type == FrameType::data) {
+      filled_ = 0;
+      return Event::data;
+    }
+    header_known_ = true;
+  }
+  if (!fill(bytes, kHeaderBytes + header_.length)) return Event::more;
+  filled_ = 0;
+  header_known_ = false;
+  return Event::frame;
+}
+
+bool FrameReader::fill(std::span<const std::byte>& bytes, std::size_t size) noexcept {
+  const std::size_t now = std::min(size - filled_, bytes.size());
+  std::copy_n(bytes.begin(), now, buffer_.begin() + static_cast<std::ptrdiff_t>(filled_));
+  filled_ += now;
+  bytes = bytes.subspan(now);
+  return filled_ == size;
+}
+
+Descriptor FrameReader::descriptor() const noexcept {
+  assert(header_.type == FrameType::operation);
+  return decode_descriptor(payload().first<sizeof(Descriptor)>());
+}
+
+Pulse FrameReader::pulse() const noexcept {
+  assert(header_.type == FrameType::pulse);
+  return decode_pulse(payload().first<kPulseBytes>());
+}
+
+Goodbye FrameReader::goodbye() const noexcept {
+  assert(header_.type == FrameType::goodbye);
+  return decode_goodbye(payload().first<kGoodbyeBytes>());
+}
+
+}  // namespace lockstep::wire

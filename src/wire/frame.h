@@ -1,0 +1,117 @@
+// Frame: how everything travels between two ranks, on data and on control connections.
+//
+// A frame is a header of 32 bytes, little endian, and `length` bytes of payload:
+//
+//   0 magic  4 version  5 type  6 flags  8 generation  16 sequence  24 length  28 check
+//
+// The check is a 32-bit hash of the bytes before it; changing one word of a header always changes
+// it. Payloads are fixed in size or bounded by 4 KiB, except data, which goes straight into memory
+// that somebody has posted: nothing is ever allocated from a length that came over the wire.
+//
+//   std::array<std::byte, kHeaderBytes> bytes;
+//   encode({.type = FrameType::data, .generation = 1, .sequence = 7, .length = 100}, bytes);
+//
+//   FrameReader reader;                       // any number of bytes at a time
+//   while (reader.next(arrived) == FrameReader::Event::frame) handle(reader.header(), ...);
+//
+// Thread rule: one thread a reader.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/status.h"
+#include "wire/descriptor.h"
+
+namespace lockstep::wire {
+
+enum class FrameType : std::uint8_t {
+  operation = 1,  // Descriptor: the sender has begun this operation; precedes its first data
+  data = 2,       // bytes of the operation announced last
+  pulse = 3,      // Pulse: the sender is alive, and this is where it stands
+  abort = 4,      // Abort: the generation is over, or should be
+  goodbye = 5,    // Goodbye: a rank leaves in good order
+};
+
+struct Header {
+  FrameType type = FrameType::data;
+  std::uint64_t generation = 0;
+  std::uint64_t sequence = 0;  // operation and data: of the operation; else 0
+  std::uint32_t length = 0;
+  friend bool operator==(const Header&, const Header&) = default;
+};
+
+inline constexpr std::size_t kHeaderBytes = 32;
+inline constexpr std::size_t kMaxControlPayload = 4096;
+inline constexpr std::size_t kMaxDataPayload = std::size_t{1} << 30;
+
+/// Where a rank stands: the last operation it has begun (sequence 0: none) and a digest of all it
+/// has asked for up to there.
+struct Pulse {
+  Descriptor latest;
+  std::uint64_t history = 0;
+  friend bool operator==(const Pulse&, const Pulse&) = default;
+};
+
+/// A rank that leaves, where it stood, and the first operation it takes no part in. Passed on by
+/// others, so it names the rank.
+struct Goodbye {
+  std::int32_t rank = -1;
+  std::uint32_t reserved = 0;
+  std::uint64_t next = 0;
+  Pulse last;
+  friend bool operator==(const Goodbye&, const Goodbye&) = default;
+};
+
+inline constexpr std::size_t kPulseBytes = sizeof(Descriptor) + 8;
+inline constexpr std::size_t kGoodbyeBytes = 16 + kPulseBytes;
+
+void encode(const Header& header, std::span<std::byte, kHeaderBytes> into) noexcept;
+/// DataError naming the field that is wrong: magic, check, version, type, flags or length.
+Status decode(std::span<const std::byte, kHeaderBytes> bytes, Header& header);
+
+void encode(const Descriptor& descriptor, std::span<std::byte, sizeof(Descriptor)> into) noexcept;
+Descriptor decode_descriptor(std::span<const std::byte, sizeof(Descriptor)> bytes) noexcept;
+void encode(const Pulse& pulse, std::span<std::byte, kPulseBytes> into) noexcept;
+Pulse decode_pulse(std::span<const std::byte, kPulseBytes> bytes) noexcept;
+void encode(const Goodbye& goodbye, std::span<std::byte, kGoodbyeBytes> into) noexcept;
+Goodbye decode_goodbye(std::span<const std::byte, kGoodbyeBytes> bytes) noexcept;
+
+/// Finds the frames in a stream that arrives in pieces of any size.
+class FrameReader {
+ public:
+  enum class Event : std::uint8_t {
+    more,   // all given bytes are taken and no frame is complete
+    frame,  // a frame other than data: header() and payload(), good until the next call
+    data,   // a data frame begins: the next header().length bytes of the stream are the caller's
+            // to take, before it calls next() again
+    bad,    // error() says why; final
+  };
+
+  /// Takes bytes from the front of `bytes`, as few as it needs.
+  Event next(std::span<const std::byte>& bytes);
+
+  [[nodiscard]] const Header& header() const noexcept { return header_; }
+  [[nodiscard]] std::span<const std::byte> payload() const noexcept {
+    return std::span(buffer_).subspan(kHeaderBytes, header_.length);
+  }
+  /// For a frame of that type: its payload has the right size, next() has seen to it.
+  [[nodiscard]] Descriptor descriptor() const noexcept;
+  [[nodiscard]] Pulse pulse() const noexcept;
+  [[nodiscard]] Goodbye goodbye() const noexcept;
+  [[nodiscard]] const Status& error() const noexcept { return error_; }
+
+ private:
+  /// Fills the buffer up to `size` bytes; true when it holds them.
+  bool fill(std::span<const std::byte>& bytes, std::size_t size) noexcept;
+
+  std::array<std::byte, kHeaderBytes + kMaxControlPayload> buffer_;
+  std::size_t filled_ = 0;
+  bool header_known_ = false;
+  Header header_;
+  Status error_;
+};
+
+}  // namespace lockstep::wire

@@ -1,0 +1,219 @@
+#include "wire/frame.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <initializer_list>
+#include <vector>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace lockstep::wire {
+namespace {
+
+using testing::HasSubstr;
+using Bytes = std::vector<std::byte>;
+using HeaderBytes = std::array<std::byte, kHeaderBytes>;
+
+HeaderBytes encoded(const Header& header) {
+  HeaderBytes bytes;
+  encode(header, bytes);
+  return bytes;
+}
+
+constexpr Header kData{.type = FrameType::data, .generation = 3, .sequence = 9, .length = 5};
+
+void append(Bytes& stream, const Header& header) {
+  const HeaderBytes bytes = encoded(header);
+  stream.insert(stream.end(), bytes.begin(), bytes.end());
+}
+
+Descriptor sample_descriptor() {
+  Descriptor d;
+  d.sequence = 9;
+  d.count = 1000;
+  d.set_name("w");
+  return d;
+}
+
+/// An operation, a data frame of 5 bytes, a pulse, a goodbye.
+Bytes sample_stream() {
+  Bytes stream;
+  append(
+      stream,
+      {.type = FrameType::operation, .generation = 3, .sequence = 9, .length = sizeof(Descriptor)});
+  std::array<std::byte, sizeof(Descriptor)> descriptor;
+  encode(sample_descriptor(), descriptor);
+  stream.insert(stream.end(), descriptor.begin(), descriptor.end());
+  append(stream, kData);
+  for (int i = 0; i < 5; ++i) stream.push_back(static_cast<std::byte>(0xA0 + i));
+  append(stream, {.type = FrameType::pulse, .generation = 3, .length = kPulseBytes});
+  std::array<std::byte, kPulseBytes> pulse;
+  encode(Pulse{.latest = sample_descriptor(), .history = 77}, pulse);
+  stream.insert(stream.end(), pulse.begin(), pulse.end());
+  append(stream, {.type = FrameType::goodbye, .generation = 3, .length = kGoodbyeBytes});
+  std::array<std::byte, kGoodbyeBytes> goodbye;
+  encode(Goodbye{.rank = 4, .next = 10, .last = {.latest = sample_descriptor(), .history = 77}},
+         goodbye);
+  stream.insert(stream.end(), goodbye.begin(), goodbye.end());
+  return stream;
+}
+
+/// Reads the sample stream in pieces of `piece` bytes and checks every frame of it.
+void read_sample_in_pieces_of(std::size_t piece) {
+  const Bytes stream = sample_stream();
+  FrameReader reader;
+  std::vector<FrameType> seen;
+  Bytes data;
+  std::size_t data_left = 0;
+  for (std::size_t at = 0; at < stream.size(); at += piece) {
+    std::span<const std::byte> bytes =
+        std::span(stream).subspan(at, std::min(piece, stream.size() - at));
+    while (!bytes.empty()) {
+      if (data_left > 0) {
+        data.push_back(bytes.front());
+        bytes = bytes.subspan(1);
+        --data_left;
+        continue;
+      }
+      const FrameReader::Event event = reader.next(bytes);
+      ASSERT_NE(event, FrameReader::Event::bad) << reader.error().message();
+      if (event == FrameReader::Event::more) continue;
+      seen.push_back(reader.header().type);
+      EXPECT_EQ(reader.header().generation, 3U);
+      if (event == FrameReader::Event::data) {
+        EXPECT_EQ(reader.header(), kData);
+        data_left = reader.header().length;
+      } else if (reader.header().type == FrameType::operation) {
+        EXPECT_EQ(reader.descriptor(), sample_descriptor());
+      } else if (reader.header().type == FrameType::pulse) {
+        EXPECT_EQ(reader.pulse(), (Pulse{.latest = sample_descriptor(), .history = 77}));
+      } else {
+        EXPECT_EQ(reader.goodbye().rank, 4);
+        EXPECT_EQ(reader.goodbye().next, 10U);
+        EXPECT_EQ(reader.goodbye().last.history, 77U);
+      }
+    }
+  }
+  EXPECT_EQ(seen, (std::vector{FrameType::operation, FrameType::data, FrameType::pulse,
+                               FrameType::goodbye}));
+  EXPECT_EQ(data.size(), 5U);
+  EXPECT_EQ(data.front(), std::byte{0xA0});
+  EXPECT_EQ(data.back(), std::byte{0xA4});
+}
+
+TEST(FrameReader, ReadsPiecesOfAnySize) {
+  const std::size_t whole = sample_stream().size();
+  for (std::size_t piece = 1; piece <= whole; ++piece) read_sample_in_pieces_of(piece);
+}
+
+TEST(Frame, HeaderComesBackAsItWas) {
+  const Header header{.type = FrameType::data,
+                      .generation = 0x1122334455667788,
+                      .sequence = 0xFFEEDDCCBBAA9988,
+                      .length = kMaxDataPayload};
+  Header back;
+  ASSERT_TRUE(decode(encoded(header), back).ok());
+  EXPECT_EQ(back, header);
+}
+
+TEST(Frame, LayoutIsFixed) {
+  const HeaderBytes bytes = encoded({.type = FrameType::data,
+                                     .generation = 0x0807060504030201,
+                                     .sequence = 0x1817161514131211,
+                                     .length = 0x04030201});
+  const std::array<int, 28> expected = {'L',  'S',  'F',  'T',  1, 2, 0,    0,    1,    2,
+                                        3,    4,    5,    6,    7, 8, 0x11, 0x12, 0x13, 0x14,
+                                        0x15, 0x16, 0x17, 0x18, 1, 2, 3,    4};
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(std::to_integer<int>(bytes[i]), expected[i]) << "byte " << i;
+  }
+}
+
+TEST(Frame, EverySingleBitFlipIsRejected) {
+  for (const Header& header :
+       {kData, Header{.type = FrameType::pulse, .length = kPulseBytes},
+        Header{.type = FrameType::abort, .generation = UINT64_MAX, .length = 1}}) {
+    const HeaderBytes good = encoded(header);
+    for (std::size_t bit = 0; bit < kHeaderBytes * 8; ++bit) {
+      HeaderBytes flipped = good;
+      flipped[bit / 8] ^= static_cast<std::byte>(1 << (bit % 8));
+      Header decoded;
+      EXPECT_FALSE(decode(flipped, decoded).ok()) << "bit " << bit;
+    }
+  }
+}
+
+/// A header with some bytes changed and the check made right again, as another version sends it.
+HeaderBytes forged(std::size_t at, std::initializer_list<int> values) {
+  HeaderBytes bytes = encoded(kData);
+  for (const int value : values) bytes[at++] = static_cast<std::byte>(value);
+  const std::uint32_t check = XXH32(bytes.data(), 28, 0x5446534C);
+  std::memcpy(&bytes[28], &check, sizeof(check));
+  return bytes;
+}
+
+TEST(Frame, ErrorsNameTheField) {
+  Header header;
+  const auto error = [&](const HeaderBytes& bytes) { return decode(bytes, header).message(); };
+  EXPECT_THAT(error(forged(0, {'X'})), HasSubstr("magic"));
+  EXPECT_THAT(error(forged(4, {2})), HasSubstr("version is 2, not 1"));
+  EXPECT_THAT(error(forged(5, {0})), HasSubstr("type 0"));
+  EXPECT_THAT(error(forged(5, {6})), HasSubstr("type 6"));
+  EXPECT_THAT(error(forged(6, {1})), HasSubstr("flags"));
+  EXPECT_THAT(error(forged(24, {0})), HasSubstr("length 0"));
+  EXPECT_THAT(error(forged(24, {255, 255, 255, 255})), HasSubstr("length 4294967295"));
+  HeaderBytes wrong = encoded(kData);
+  wrong[28] ^= std::byte{1};
+  EXPECT_THAT(error(wrong), HasSubstr("check"));
+  EXPECT_EQ(decode(wrong, header).kind(), ErrorKind::data_error);
+}
+
+TEST(Frame, LengthsAreBoundedByType) {
+  Header header;
+  const auto accepts = [&](FrameType type, std::uint32_t length) {
+    HeaderBytes bytes = forged(5, {static_cast<int>(type)});
+    std::memcpy(&bytes[24], &length, sizeof(length));
+    const std::uint32_t check = XXH32(bytes.data(), 28, 0x5446534C);
+    std::memcpy(&bytes[28], &check, sizeof(check));
+    return decode(bytes, header).ok();
+  };
+  EXPECT_TRUE(accepts(FrameType::operation, sizeof(Descriptor)));
+  EXPECT_FALSE(accepts(FrameType::operation, sizeof(Descriptor) + 1));
+  EXPECT_TRUE(accepts(FrameType::data, kMaxDataPayload));
+  EXPECT_FALSE(accepts(FrameType::data, kMaxDataPayload + 1));
+  EXPECT_TRUE(accepts(FrameType::abort, kMaxControlPayload));
+  EXPECT_FALSE(accepts(FrameType::abort, kMaxControlPayload + 1));
+  EXPECT_FALSE(accepts(FrameType::abort, 0));
+  EXPECT_FALSE(accepts(FrameType::pulse, 0));
+  EXPECT_FALSE(accepts(FrameType::goodbye, kGoodbyeBytes - 1));
+}
+
+TEST(FrameReader, StaysBadAfterGarbage) {
+  FrameReader reader;
+  const Bytes garbage(100, std::byte{0x5A});
+  std::span<const std::byte> bytes = garbage;
+  EXPECT_EQ(reader.next(bytes), FrameReader::Event::bad);
+  EXPECT_THAT(reader.error().message(), HasSubstr("magic"));
+  Bytes good;
+  append(good, kData);
+  bytes = good;
+  EXPECT_EQ(reader.next(bytes), FrameReader::Event::bad);
+  EXPECT_EQ(bytes.size(), good.size());
+}
+
+TEST(FrameReader, TakesNoMoreThanItsFrame) {
+  Bytes stream;
+  append(stream, kData);
+  stream.push_back(std::byte{1});
+  std::span<const std::byte> bytes = stream;
+  FrameReader reader;
+  EXPECT_EQ(reader.next(bytes), FrameReader::Event::data);
+  EXPECT_EQ(bytes.size(), 1U);
+}
+
+}  // namespace
+}  // namespace lockstep::wire
