@@ -1,5 +1,9 @@
 // Failure: why a generation ended. Sticky: the first cause wins, later ones are ignored, nothing
 // clears it. Any thread.
+//
+// Ranks that share no memory must first agree on the cause: once a control plane has called
+// hold_for_verdict(), report() only proposes, and the control plane answers with set() on every
+// rank.
 #pragma once
 
 #include <atomic>
@@ -19,6 +23,29 @@ class Failure {
     raised_.store(true, std::memory_order_release);
     return true;
   }
+  /// What happened here: ends the generation, or proposes to, if the ranks have to agree first.
+  void report(const Status& why) noexcept {
+    {
+      const MutexLock lock(mutex_);
+      if (held_) {
+        if (!proposed_.load(std::memory_order_relaxed)) proposal_ = why;
+        proposed_.store(true, std::memory_order_release);
+        return;
+      }
+    }
+    set(why);
+  }
+  void hold_for_verdict() noexcept {
+    const MutexLock lock(mutex_);
+    held_ = true;
+  }
+  [[nodiscard]] bool proposed() const noexcept { return proposed_.load(std::memory_order_acquire); }
+  /// The first cause reported here; ok if there is none.
+  [[nodiscard]] Status proposal() const {
+    const MutexLock lock(mutex_);
+    return proposal_;
+  }
+
   [[nodiscard]] bool raised() const noexcept { return raised_.load(std::memory_order_acquire); }
   /// Ok while nothing has failed.
   [[nodiscard]] Status cause() const {
@@ -30,6 +57,9 @@ class Failure {
   std::atomic<bool> raised_ = false;
   mutable Mutex mutex_;
   Status cause_ GUARDED_BY(mutex_);
+  std::atomic<bool> proposed_ = false;
+  Status proposal_ GUARDED_BY(mutex_);
+  bool held_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace lockstep::transport

@@ -1,0 +1,79 @@
+#include "transport/outgoing.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+namespace lockstep::transport {
+
+void Outgoing::begin(const wire::Descriptor& descriptor) noexcept {
+  assert(empty());
+  descriptor_ = descriptor;
+  announced_ = false;
+}
+
+void Outgoing::add(std::span<const std::byte> bytes) {
+  // All queued spans have been taken over: start at the front again.
+  if (first_ == queue_.size()) {
+    queue_.clear();
+    first_ = 0;
+  }
+  queue_.push_back(bytes);
+}
+
+sys::Transfer::State Outgoing::flush(sys::Connection& connection) noexcept {
+  using State = sys::Transfer::State;
+  for (;;) {
+    while (sent_ < staged_) {
+      const auto [bytes, state] = connection.write({staging_.data() + sent_, staged_ - sent_});
+      sent_ += bytes;
+      if (state != State::open) return State::broken;
+      if (bytes == 0) return State::open;
+    }
+    while (!body_.empty()) {
+      const auto [bytes, state] = connection.write(body_);
+      body_ = body_.subspan(bytes);
+      if (state != State::open) return State::broken;
+      if (bytes == 0) return State::open;
+    }
+    if (first_ == queue_.size()) return State::open;
+    stage();
+  }
+}
+
+void Outgoing::stage() {
+  staged_ = 0;
+  sent_ = 0;
+  if (!announced_) {
+    stage_header(wire::FrameType::operation, sizeof(descriptor_));
+    wire::encode(descriptor_,
+                 std::span(staging_).subspan(staged_).first<sizeof(wire::Descriptor)>());
+    staged_ += sizeof(descriptor_);
+    announced_ = true;
+  }
+  while (first_ < queue_.size() && room() >= wire::kHeaderBytes + kShort) {
+    std::span<const std::byte>& next = queue_[first_];
+    if (next.size() > kShort) {
+      body_ = next.first(std::min(next.size(), wire::kMaxDataPayload));
+      stage_header(wire::FrameType::data, body_.size());
+      next = next.subspan(body_.size());
+      if (next.empty()) ++first_;
+      return;
+    }
+    stage_header(wire::FrameType::data, next.size());
+    std::memcpy(staging_.data() + staged_, next.data(), next.size());
+    staged_ += next.size();
+    ++first_;
+  }
+}
+
+void Outgoing::stage_header(wire::FrameType type, std::size_t length) noexcept {
+  wire::encode({.type = type,
+                .generation = generation_,
+                .sequence = descriptor_.sequence,
+                .length = static_cast<std::uint32_t>(length)},
+               std::span(staging_).subspan(staged_).first<wire::kHeaderBytes>());
+  staged_ += wire::kHeaderBytes;
+}
+
+}  // namespace lockstep::transport

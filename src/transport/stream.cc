@@ -1,0 +1,323 @@
+#include "transport/stream.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "transport/mismatch.h"
+#include "transport/outgoing.h"
+
+namespace lockstep::transport {
+namespace {
+
+using sys::Transfer;
+
+constexpr const char* kSameCalls = "every rank must make the same calls in the same order";
+
+}  // namespace
+
+struct StreamLink::Peer {
+  Peer(int number, sys::Connection& its_connection, std::uint64_t generation)
+      : rank(number), connection(its_connection), outgoing(generation) {}
+
+  int rank;
+  sys::Connection& connection;
+  sys::Poller::Interest watched = sys::Poller::Interest::none;
+
+  Outgoing outgoing;
+  bool unsent = false;  // is in unsent_
+  bool deaf = false;    // writing failed
+
+  // The stream from the peer. Read ahead by at most one inbox; data for long receives goes past it.
+  bool over = false;       // it ended or broke
+  bool condemned = false;  // it held something we cannot go on with; the generation is failing
+  std::array<std::byte, 4096> inbox;
+  std::span<const std::byte> unread;  // of inbox
+  wire::FrameReader reader;
+  std::uint64_t announced = 0;   // sequence of the last operation frame
+  wire::Descriptor descriptor;   // its payload
+  bool judged = true;            // that frame was found to agree with ours
+  std::size_t payload_left = 0;  // of the data frame in progress
+};
+
+StreamLink::StreamLink(const Setup& setup)
+    : rank_(setup.rank),
+      generation_(setup.generation),
+      failure_(*setup.failure),
+      clock_(*setup.clock),
+      poller_(setup.poller),
+      peers_(static_cast<std::size_t>(setup.size)) {
+  assert(setup.peers.size() == peers_.size());
+  for (int peer = 0; peer < setup.size; ++peer) {
+    sys::Connection* connection = setup.peers[static_cast<std::size_t>(peer)];
+    if (connection == nullptr || peer == rank_) continue;
+    peers_[static_cast<std::size_t>(peer)] = std::make_unique<Peer>(peer, *connection, generation_);
+  }
+}
+
+StreamLink::~StreamLink() {
+  if (poller_ == nullptr) return;
+  for (const auto& peer : peers_) {
+    if (peer && peer->watched != sys::Poller::Interest::none) poller_->forget(peer->connection);
+  }
+}
+
+bool StreamLink::suspect(int peer) const noexcept {
+  const Peer* p = peers_[static_cast<std::size_t>(peer)].get();
+  return p != nullptr && (p->over || p->deaf);
+}
+
+int StreamLink::begin(const wire::Descriptor& descriptor, const Exposure& /*mine*/,
+                      Staging staging) {
+  assert(unsent_.empty());
+  if (staging == Staging::slots) no_shared_access();
+  descriptor_ = descriptor;
+  sequence_ = descriptor.sequence;
+  fingerprint_ = wire::fingerprint(descriptor);
+  history_.add(descriptor);
+  return kNobody;
+}
+
+int StreamLink::end() {
+  flush();
+  return unsent_.empty() ? kNobody : unsent_.front()->rank;
+}
+
+bool StreamLink::send(int to, std::span<const std::byte> bytes) {
+  if (failed()) return false;
+  if (bytes.empty()) return true;
+  Peer& peer = *peers_[static_cast<std::size_t>(to)];
+  if (peer.outgoing.sequence() != sequence_) peer.outgoing.begin(descriptor_);
+  peer.outgoing.add(bytes);
+  if (!peer.unsent) {
+    peer.unsent = true;
+    unsent_.push_back(&peer);
+  }
+  flush();
+  return true;
+}
+
+bool StreamLink::drained(int to) {
+  flush();
+  return !peers_[static_cast<std::size_t>(to)]->unsent;
+}
+
+void StreamLink::flush() {
+  std::erase_if(unsent_, [](Peer* peer) {
+    if (!peer->deaf) peer->deaf = peer->outgoing.flush(peer->connection) != Transfer::State::open;
+    peer->unsent = !peer->outgoing.empty();
+    return !peer->unsent;
+  });
+}
+
+std::size_t StreamLink::receive(int from, std::span<std::byte> bytes) {
+  if (failed()) return 0;
+  flush();
+  Peer& peer = *peers_[static_cast<std::size_t>(from)];
+  std::size_t moved = 0;
+  while (moved < bytes.size() && find_data(peer)) {
+    const std::span<std::byte> into =
+        bytes.subspan(moved, std::min(bytes.size() - moved, peer.payload_left));
+    std::size_t now = 0;
+    if (peer.unread.empty() && into.size() >= peer.inbox.size()) {
+      const Transfer transfer = peer.connection.read(into);
+      now = transfer.bytes;
+      peer.over = transfer.state != Transfer::State::open;
+    } else if (!peer.unread.empty() || refill(peer)) {
+      now = std::min(into.size(), peer.unread.size());
+      std::memcpy(into.data(), peer.unread.data(), now);
+      peer.unread = peer.unread.subspan(now);
+    }
+    moved += now;
+    peer.payload_left -= now;
+    if (now == 0) break;
+  }
+  return moved;
+}
+
+bool StreamLink::find_data(Peer& peer) {
+  if (peer.condemned) return false;
+  for (;;) {
+    if (!peer.judged || (peer.payload_left > 0 && peer.announced != sequence_)) {
+      if (!agrees(peer)) return false;
+      peer.judged = true;
+    }
+    if (peer.payload_left > 0) return true;
+    if (!next_frame(peer)) return false;
+  }
+}
+
+bool StreamLink::next_frame(Peer& peer) {
+  using Event = wire::FrameReader::Event;
+  Event event = peer.reader.next(peer.unread);
+  while (event == Event::more) {
+    if (!refill(peer)) return false;
+    event = peer.reader.next(peer.unread);
+  }
+  const wire::Header& header = peer.reader.header();
+  if (event == Event::bad) {
+    condemn(peer, {ErrorKind::data_error,
+                   Code::data_loss,
+                   fmt::format("rank {} got from rank {} ({}) an {}", rank_, peer.rank,
+                               peer.connection.peer(), peer.reader.error().message()),
+                   {peer.rank}});
+    return false;
+  }
+  if (header.generation != generation_) {
+    condemn(peer,
+            {ErrorKind::mismatch,
+             Code::failed_precondition,
+             fmt::format("rank {} is in generation {}, rank {} in generation {}: a process of an "
+                         "earlier run is still there; end it",
+                         peer.rank, header.generation, rank_, generation_),
+             {peer.rank}});
+    return false;
+  }
+  if (event == Event::data && header.sequence == peer.announced) {
+    peer.payload_left = header.length;
+    return true;
+  }
+  if (header.type == wire::FrameType::operation) {
+    peer.descriptor = peer.reader.descriptor();
+    if (peer.descriptor.sequence == header.sequence && header.sequence > peer.announced) {
+      peer.announced = header.sequence;
+      peer.judged = false;
+      return true;
+    }
+  }
+  condemn(peer, {ErrorKind::data_error,
+                 Code::data_loss,
+                 fmt::format("rank {} got from rank {} ({}) a frame of type {} for operation {} "
+                             "where none belongs (the last one announced is {})",
+                             rank_, peer.rank, peer.connection.peer(),
+                             static_cast<int>(header.type), header.sequence, peer.announced),
+                 {peer.rank}});
+  return false;
+}
+
+bool StreamLink::refill(Peer& peer) {
+  assert(peer.unread.empty());
+  if (peer.over) return false;
+  const Transfer transfer = peer.connection.read(peer.inbox);
+  peer.over = transfer.state != Transfer::State::open;
+  peer.unread = std::span(peer.inbox).first(transfer.bytes);
+  return transfer.bytes > 0;
+}
+
+bool StreamLink::agrees(Peer& peer) {
+  if (peer.announced == sequence_ && wire::fingerprint(peer.descriptor) == fingerprint_) {
+    return true;
+  }
+  if (peer.announced > sequence_) {
+    report_ahead(peer);
+  } else {
+    report_disagreement(peer);
+  }
+  return false;
+}
+
+void StreamLink::report_disagreement(Peer& peer) {
+  // Here and there the same operation: the one the peer is at, or the one it was at when it sent
+  // what we never asked for.
+  const std::uint64_t sequence = peer.announced;
+  const std::optional<History::Entry> ours = history_.at(sequence);
+  std::vector<std::optional<wire::Descriptor>> rows;
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size(); ++rank) {
+    const Peer* other = peers_[static_cast<std::size_t>(rank)].get();
+    if (rank == rank_ && ours) {
+      rows.emplace_back(ours->descriptor);
+    } else if (other != nullptr && other->announced == sequence) {
+      rows.emplace_back(other->descriptor);
+    } else {
+      continue;
+    }
+    ranks.push_back(rank);
+  }
+  const Status table = mismatch(sequence, rows, ranks);
+  if (!table.culprits().empty()) return condemn(peer, table);
+  condemn(peer,
+          {ErrorKind::mismatch,
+           Code::invalid_argument,
+           fmt::format("rank {} sent bytes for operation {} ({}) that rank {} did not expect; "
+                       "it is at operation {} ({}); {}",
+                       peer.rank, sequence, wire::describe(peer.descriptor), rank_, sequence_,
+                       wire::describe(descriptor_), kSameCalls),
+           {std::min(rank_, peer.rank), std::max(rank_, peer.rank)}});
+}
+
+// A connection keeps its order and an operation ends only when its bytes are written: a peer that
+// announces a later operation will never send what we still expect of this one.
+void StreamLink::report_ahead(Peer& peer) {
+  condemn(peer,
+          {ErrorKind::mismatch,
+           Code::invalid_argument,
+           fmt::format("the ranks disagree about operation {}: rank {} expects bytes from rank {}, "
+                       "which has sent none and gone on\n  rank {}: operation {}: {}\n  rank {}: "
+                       "operation {}: {}\n{}",
+                       sequence_, rank_, peer.rank, rank_, sequence_, wire::describe(descriptor_),
+                       peer.rank, peer.announced, wire::describe(peer.descriptor), kSameCalls),
+           {std::min(rank_, peer.rank), std::max(rank_, peer.rank)}});
+}
+
+void StreamLink::condemn(Peer& peer, const Status& why) {
+  peer.condemned = true;
+  fail(why);
+}
+
+void StreamLink::no_shared_access() noexcept {
+  assert(!"a plan for shared memory was given to a stream link");
+  fail({ErrorKind::internal, Code::internal,
+        "a plan for shared memory was given to a stream link; this is a bug of lockstep"});
+}
+
+void StreamLink::publish(std::uint32_t /*stage*/) { no_shared_access(); }
+
+bool StreamLink::reached(int /*peer*/, std::uint32_t /*stage*/) {
+  no_shared_access();
+  return false;
+}
+
+const Exposure& StreamLink::exposed(int /*peer*/) {
+  static const Exposure nothing;
+  no_shared_access();
+  return nothing;
+}
+
+std::byte* StreamLink::slot(int /*peer*/) {
+  no_shared_access();
+  return nullptr;
+}
+
+bool StreamLink::wait(int peer, FunctionRef<bool()> done, Deadline deadline) {
+  using Interest = sys::Poller::Interest;
+  // The control plane fails the generation from its own thread, and a poller does not see that.
+  constexpr auto kLook = std::chrono::milliseconds(20);
+  for (;;) {
+    if (done() || failed()) return true;
+    const Time now = clock_.now();
+    if (deadline.passed(now)) return false;
+    if (poller_ == nullptr) continue;
+    for (const auto& p : peers_) {
+      if (!p) continue;
+      const bool reads = p->rank == peer && !p->over && !p->condemned;
+      const bool writes = p->unsent && !p->deaf;
+      const Interest interest = reads && writes ? Interest::read_write
+                                : reads         ? Interest::read
+                                : writes        ? Interest::write
+                                                : Interest::none;
+      if (interest == p->watched) continue;
+      poller_->watch(p->connection, interest);
+      p->watched = interest;
+    }
+    (void)poller_->wait(earlier(deadline, Deadline::at(now + kLook)));
+  }
+}
+
+}  // namespace lockstep::transport

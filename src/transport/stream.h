@@ -1,0 +1,104 @@
+// The stream transport: ranks that reach each other by byte streams, one connection a pair.
+//
+// Each operation announces itself on a connection, with its descriptor, before its first byte of
+// data there. Data is written from the caller's memory and read into posted memory; what a peer
+// sends ahead of time stays in the connection, which slows the peer down and needs no memory here.
+//
+//   StreamLink link({.rank = 0, .size = 2, .generation = 1, .failure = &failure, .clock = &clock,
+//                    .peers = {nullptr, connection.get()}});
+//
+// A connection that closes or breaks does not end the generation: its rank becomes a suspect and
+// operations that need it stay pending. The control plane (coll/control.h) tells who died; the rank
+// whose sockets closed first may just have failed because of another.
+//
+// Borrows everything in Setup. Thread rule: one thread drives the link; fail(), failed(), failure()
+// and history() from any thread. Nothing blocks but wait().
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "sys/net.h"
+#include "transport/failure.h"
+#include "transport/history.h"
+#include "transport/link.h"
+#include "wire/frame.h"
+
+namespace lockstep::transport {
+
+class StreamLink final : public Link {
+ public:
+  struct Setup {
+    int rank = 0;
+    int size = 1;
+    std::uint64_t generation = 0;
+    Failure* failure = nullptr;
+    const Clock* clock = nullptr;
+    std::vector<sys::Connection*> peers;  // by rank; null: never used
+    sys::Poller* poller = nullptr;        // for wait(); null: wait() polls
+  };
+  explicit StreamLink(const Setup& setup);
+  ~StreamLink() override;
+
+  [[nodiscard]] int rank() const noexcept override { return rank_; }
+  [[nodiscard]] int size() const noexcept override { return static_cast<int>(peers_.size()); }
+  [[nodiscard]] const History& history() const noexcept { return history_; }
+  /// The connection to this peer closed or broke. It may have died, or left.
+  [[nodiscard]] bool suspect(int peer) const noexcept;
+
+  int begin(const wire::Descriptor& descriptor, const Exposure& mine, Staging staging) override;
+  int end() override;
+  /// Takes everything: what waits to be written is bounded by the plan, and a bound here could
+  /// keep two ranks that both have more to send from ever receiving.
+  bool send(int to, std::span<const std::byte> bytes) override;
+  std::size_t receive(int from, std::span<std::byte> bytes) override;
+  bool drained(int to) override;
+
+  // No shared access: these are a bug of the caller.
+  void publish(std::uint32_t stage) override;
+  bool reached(int peer, std::uint32_t stage) override;
+  const Exposure& exposed(int peer) override;
+  std::byte* slot(int peer) override;
+  [[nodiscard]] std::size_t slot_bytes() const noexcept override { return 0; }
+
+  [[nodiscard]] bool failed() const noexcept override { return failure_.raised(); }
+  [[nodiscard]] Status failure() const override { return failure_.cause(); }
+  void fail(const Status& why) noexcept override { failure_.report(why); }
+  bool wait(int peer, FunctionRef<bool()> done, Deadline deadline) override;
+
+ private:
+  struct Peer;
+
+  /// Writes what the connections take now.
+  void flush();
+  /// True if the next byte of this peer's stream is data of the current operation.
+  bool find_data(Peer& peer);
+  /// Takes the next frame, reading more of the stream if there is less than one; false: none yet.
+  bool next_frame(Peer& peer);
+  bool refill(Peer& peer);
+  /// Whether the operation the peer has announced last is ours; if not, fails the generation.
+  bool agrees(Peer& peer);
+  void report_disagreement(Peer& peer);
+  void report_ahead(Peer& peer);
+  void condemn(Peer& peer, const Status& why);
+  void no_shared_access() noexcept;
+
+  int rank_;
+  std::uint64_t generation_;
+  Failure& failure_;
+  const Clock& clock_;
+  sys::Poller* poller_;
+  History history_;
+  std::uint64_t sequence_ = 0;
+  std::uint64_t fingerprint_ = 0;
+  wire::Descriptor descriptor_;
+  std::vector<std::unique_ptr<Peer>> peers_;  // null for this rank and unused ones
+  std::vector<Peer*> unsent_;                 // peers with bytes still to be written
+};
+
+}  // namespace lockstep::transport
