@@ -36,6 +36,8 @@ struct Situation {
   std::uint64_t element_bytes = 4;
   const Costs& costs;
   const Overrides& overrides;
+  /// Size of a slot (Buffer::slot); algorithms that would need larger ones are refused.
+  std::size_t slot_bytes = SIZE_MAX;
 };
 
 struct Candidate {

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cassert>
 #include <cstring>
 #include <optional>
 #include <string>
 
+#include "base/atomic_box.h"
 #include "base/mutex.h"
 #include "transport/mismatch.h"
 
@@ -23,29 +23,6 @@ constexpr std::uint64_t stamp(std::uint64_t sequence, std::uint32_t stage) noexc
 /// of the slowest rank than that, so every first contact can be checked.
 constexpr std::uint64_t kLedger = 64;
 constexpr std::uint64_t kMaxLead = kLedger - 16;
-
-/// A descriptor that one thread writes while others may look: atomic words, ordered by
-/// Board::begun.
-class LedgerEntry {
- public:
-  void write(const wire::Descriptor& descriptor) noexcept {
-    std::array<std::uint64_t, kWords> words;
-    std::memcpy(words.data(), &descriptor, sizeof(descriptor));
-    for (std::size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_relaxed);
-  }
-  [[nodiscard]] wire::Descriptor read() const noexcept {
-    std::array<std::uint64_t, kWords> words;
-    for (std::size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_relaxed);
-    wire::Descriptor descriptor;
-    std::memcpy(static_cast<void*>(&descriptor), words.data(), sizeof(descriptor));
-    return descriptor;
-  }
-
- private:
-  static constexpr std::size_t kWords = sizeof(wire::Descriptor) / sizeof(std::uint64_t);
-  static_assert(kWords * sizeof(std::uint64_t) == sizeof(wire::Descriptor));
-  std::array<std::atomic<std::uint64_t>, kWords> words_{};
-};
 
 }  // namespace
 
@@ -67,7 +44,7 @@ struct MemoryGroup::Board {
   struct alignas(64) Ledger {
     std::atomic<std::uint64_t> begun = 0;  // last sequence whose entry is valid
     std::atomic<bool> gone = false;
-    std::array<LedgerEntry, kLedger> entries;
+    std::array<AtomicBox<wire::Descriptor>, kLedger> entries;  // ordered by begun
   };
 
   Plain plain;

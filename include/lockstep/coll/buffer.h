@@ -49,8 +49,8 @@ class Buffer : public ConstBuffer {
 /// What a rank gives to a reduction: one buffer, or one for each of its replicas, in replica order.
 class Inputs {
  public:
-  template <Element T>
-  Inputs(std::span<T> elements) noexcept  // NOLINT(google-explicit-constructor): a parameter type
+  template <Element T, std::size_t N>
+  Inputs(std::span<T, N> elements) noexcept  // NOLINT(google-explicit-constructor): a parameter type
       : one_(elements) {}
   Inputs(ConstBuffer one) noexcept : one_(one) {}     // NOLINT(google-explicit-constructor)
   Inputs(std::span<const ConstBuffer> each) noexcept  // NOLINT(google-explicit-constructor)

@@ -1,0 +1,37 @@
+// AtomicBox: a value one thread writes while others may read, without a lock. The words are atomic,
+// the value as a whole is not: readers must know from elsewhere that it was not being rewritten (an
+// ordering through another atomic, or a stamp compared before and after).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace lockstep {
+
+template <class T>
+class AtomicBox {
+  static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % sizeof(std::uint64_t) == 0);
+
+ public:
+  void write(const T& value) noexcept {
+    std::array<std::uint64_t, kWords> words;
+    std::memcpy(words.data(), &value, sizeof(T));
+    for (std::size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_relaxed);
+  }
+  [[nodiscard]] T read() const noexcept {
+    std::array<std::uint64_t, kWords> words;
+    for (std::size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_relaxed);
+    T value;
+    std::memcpy(static_cast<void*>(&value), words.data(), sizeof(T));
+    return value;
+  }
+
+ private:
+  static constexpr std::size_t kWords = sizeof(T) / sizeof(std::uint64_t);
+  std::array<std::atomic<std::uint64_t>, kWords> words_{};
+};
+
+}  // namespace lockstep

@@ -1,0 +1,94 @@
+#include "lockstep/coll/batch.h"
+
+#include <fmt/format.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "coll/requests.h"
+#include "coll/session_impl.h"
+
+namespace lockstep::coll {
+namespace {
+
+/// Operations that become one.
+struct Fused {
+  plan::Kind kind;
+  Op op;
+  DType dtype;
+  int root;
+  std::vector<ConstBuffer> inputs;
+  std::vector<ConstBuffer> outputs;
+};
+
+}  // namespace
+
+struct Batch::Parts {
+  std::vector<Fused> fused;
+
+  Fused& like(plan::Kind kind, Op op, DType dtype, int root) {
+    const auto same = [&](const Fused& f) {
+      return f.kind == kind && f.op == op && f.dtype == dtype && f.root == root;
+    };
+    const auto found = std::find_if(fused.begin(), fused.end(), same);
+    if (found != fused.end()) return *found;
+    return fused.emplace_back(Fused{kind, op, dtype, root, {}, {}});
+  }
+};
+
+Batch::Batch(std::shared_ptr<Session::Impl> session)
+    : session_(std::move(session)), parts_(std::make_unique<Parts>()) {}
+Batch::Batch(Batch&&) noexcept = default;
+Batch& Batch::operator=(Batch&&) noexcept = default;
+Batch::~Batch() = default;
+
+void Batch::all_reduce(Op op, Buffer in_place) { all_reduce(op, in_place, in_place); }
+
+void Batch::all_reduce(Op op, ConstBuffer input, Buffer output) {
+  Call checked;
+  fill_all_reduce(checked,
+                  {session_->rank(), session_->size(), session_->spec().replicas[session_->rank()]},
+                  op, input, output);
+  Fused& fused = parts_->like(plan::Kind::all_reduce, op, input.dtype(), -1);
+  fused.inputs.push_back(input);
+  fused.outputs.push_back(output);
+}
+
+void Batch::broadcast(Buffer buffer, Root root) {
+  Call checked;
+  fill_broadcast(checked, {session_->rank(), session_->size(), 1}, buffer, root);
+  Fused& fused = parts_->like(plan::Kind::broadcast, Op::sum, buffer.dtype(), root.rank);
+  fused.inputs.push_back(buffer);
+  fused.outputs.push_back(buffer);
+}
+
+void Batch::run(const CallOptions& options, Here here) { start(options, here).wait(); }
+
+Work Batch::start(const CallOptions& options, Here here) {
+  if (!parts_) throw InvalidUsage("this batch has been run already: make a new one");
+  const std::unique_ptr<Parts> parts = std::move(parts_);
+  auto work = std::make_shared<Work::Shared>();
+  for (const Fused& fused : parts->fused) {
+    Call& call = work->calls.emplace_back().call;
+    call.kind = fused.kind;
+    call.op = fused.op;
+    call.reduces = fused.kind == plan::Kind::all_reduce;
+    call.dtype = fused.dtype;
+    call.root = fused.root;
+    call.add_input(fused.inputs);
+    call.set_output(fused.outputs);
+    // The pieces are part of what the ranks must agree on.
+    for (const ConstBuffer& output : fused.outputs) {
+      const std::uint64_t size = output.count();
+      call.count += size;
+      call.shape_hash = XXH3_64bits_withSeed(&size, sizeof(size), call.shape_hash + 1);
+    }
+    fill_options(call, options, here);
+  }
+  return session_->submit(std::move(work));
+}
+
+}  // namespace lockstep::coll

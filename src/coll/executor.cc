@@ -1,0 +1,177 @@
+#include "coll/executor.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <new>
+#include <optional>
+
+#include "base/env.h"
+#include "base/log.h"
+
+namespace lockstep::coll {
+namespace {
+
+constexpr std::align_val_t kAlignment{64};
+/// Lines of history in the log after a failure; Session::history() has all.
+constexpr std::uint64_t kLoggedHistory = 8;
+
+double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+}  // namespace
+
+void Executor::Arena::Free::operator()(std::byte* memory) const noexcept {
+  ::operator delete(memory, kAlignment);
+}
+
+std::byte* Executor::Arena::reserve(std::size_t bytes) {
+  if (bytes > bytes_) {
+    memory_.reset();
+    bytes_ = 0;
+    memory_.reset(static_cast<std::byte*>(::operator new(bytes, kAlignment)));
+    bytes_ = bytes;
+  }
+  return memory_.get();
+}
+
+Executor::Executor(std::unique_ptr<transport::Link> link, plan::Layout layout, plan::Access access,
+                   const SessionOptions& options, std::uint32_t group)
+    : link_(std::move(link)),
+      options_(options),
+      group_(group),
+      planner_(std::move(layout), link_->rank(), access, link_->slot_bytes(),
+               options.algorithms.empty() ? environment().algorithms : options.algorithms) {}
+
+Status Executor::run(const Call& call, std::uint64_t ticket) {
+  const Deadline deadline =
+      call.timeout.count() > 0 ? Deadline::after(clock_, call.timeout) : Deadline::never();
+  if (!turnstile_.wait(ticket, deadline)) {
+    link_->fail(
+        {ErrorKind::timeout, Code::deadline_exceeded,
+         fmt::format(
+             "operation {} did not start within {:.1f} s: earlier operations of rank {} are "
+             "still under way",
+             ticket + 1, seconds(call.timeout), link_->member(link_->rank()))});
+    // The generation has failed, so whoever is before us returns at once.
+    turnstile_.wait(ticket, Deadline::never());
+  }
+  Status status;
+  try {
+    status = carry_out(call, ticket + 1, deadline);
+  } catch (...) {
+    status = Status::from_current_exception();
+    link_->fail(status);
+  }
+  turnstile_.pass();
+  return status;
+}
+
+Status Executor::carry_out(const Call& call, std::uint64_t sequence, Deadline deadline) {
+  if (link_->failed()) return link_->failure();
+  const PlannedCall& planned = planner_.plan(call);
+
+  wire::Descriptor descriptor;
+  descriptor.sequence = sequence;
+  descriptor.count = call.count;
+  descriptor.shape_hash = call.shape_hash;
+  descriptor.plan_hash = planned.hash;
+  descriptor.root = call.root;
+  descriptor.to = call.to;
+  descriptor.kind = static_cast<std::uint8_t>(call.kind);
+  if (call.reduces) descriptor.op = static_cast<std::uint8_t>(call.op);
+  if (call.kind != plan::Kind::barrier) descriptor.dtype = static_cast<std::uint8_t>(call.dtype);
+  descriptor.group = group_;
+  descriptor.name = call.name;
+
+  Bindings bindings;
+  bindings.dtype = call.dtype;
+  bindings.op = call.op;
+  bindings.divisor = call.op == Op::mean ? planner_.layout().replicas() : 1;
+  bindings.inputs = call.exposure().inputs;
+  bindings.output = call.exposure().output;
+  bindings.scratch = scratch_.reserve(planned.plan.scratch_count * size_of(call.dtype));
+  bindings.partial =
+      partial_.reserve(planned.plan.partial_count * size_of(accumulator_of(call.dtype)));
+
+  recorder_.begin(descriptor, call.here, planned.algorithm->name.data());
+  operation_.start(planned.plan, bindings, descriptor, call.exposure());
+  const State state = drive(call, descriptor, deadline);
+  recorder_.end(sequence,
+                state == State::done ? Recorder::Outcome::done : Recorder::Outcome::failed);
+  if (state == State::done) return {};
+  Status failure = link_->failure();
+  log_error("rank {}: {}\nlast operations of rank {}:\n{}", link_->member(link_->rank()),
+            failure.message(), link_->member(link_->rank()), recorder_.text(kLoggedHistory));
+  return failure;
+}
+
+State Executor::drive(const Call& call, const wire::Descriptor& descriptor, Deadline deadline) {
+  State state = operation_.poll(*link_);
+  if (state != State::pending) return state;
+
+  // The clock is looked at only once a wait has become long.
+  std::optional<Time> since;
+  Time last_progress{};
+  std::uint64_t progress = 0;
+  while (state == State::pending) {
+    const int peer = operation_.waiting_for();
+    const auto moved_on = [&] {
+      state = operation_.poll(*link_);
+      return state != State::pending || operation_.waiting_for() != peer;
+    };
+    if (link_->spin(moved_on)) {
+      if (state == State::pending && link_->failed()) return State::failed;
+      continue;
+    }
+    const Time now = clock_.now();
+    if (!since) since = now;
+    if (operation_.progress() != progress || last_progress == Time{}) {
+      progress = operation_.progress();
+      last_progress = now;
+    }
+    const Deadline stuck = Deadline::at(last_progress + options_.progress_timeout);
+    const Deadline report = Deadline::at(now + options_.stall_report);
+    if (link_->wait(peer, moved_on, earlier(earlier(deadline, stuck), report))) {
+      if (state == State::pending && link_->failed()) return State::failed;
+      continue;
+    }
+    const Time later = clock_.now();
+    if (deadline.passed(later) || (stuck.passed(later) && operation_.progress() == progress)) {
+      link_->fail(timed_out(call, descriptor, later - *since));
+      return State::failed;
+    }
+    if (report.passed(later)) report_stall(descriptor, later - *since);
+  }
+  return state;
+}
+
+/// Generation ranks the operation waits for: those that have not arrived, else the peer it is stuck
+/// at.
+std::vector<int> Executor::awaited() const {
+  std::vector<int> ranks = link_->missing();
+  if (ranks.empty() && operation_.waiting_for() >= 0) ranks.push_back(operation_.waiting_for());
+  for (int& rank : ranks) rank = link_->member(rank);
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+void Executor::report_stall(const wire::Descriptor& descriptor, Duration waited) const {
+  log_warning("rank {} has waited {:.1f} s in operation {} ({}) for rank {}",
+              link_->member(link_->rank()), seconds(waited), descriptor.sequence,
+              wire::describe(descriptor), fmt::join(awaited(), ", "));
+}
+
+Status Executor::timed_out(const Call& call, const wire::Descriptor& descriptor,
+                           Duration waited) const {
+  std::vector<int> ranks = awaited();
+  std::string text = fmt::format(
+      "operation {} ({}) timed out on rank {} after {:.1f} s waiting for other workers: rank {} "
+      "has not "
+      "arrived or does not move; called at {}:{}",
+      descriptor.sequence, wire::describe(descriptor), link_->member(link_->rank()),
+      seconds(waited), fmt::join(ranks, ", "), call.here.file, call.here.line);
+  return {ErrorKind::timeout, Code::deadline_exceeded, std::move(text), std::move(ranks)};
+}
+
+}  // namespace lockstep::coll

@@ -1,0 +1,89 @@
+#include "coll/planner.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+
+namespace lockstep::coll {
+namespace {
+
+/// Plans are small beside the data they move; past this many different calls all are forgotten.
+constexpr std::size_t kMaxKnown = 512;
+/// Messages of pipelined plans: large enough to amortise a system call, small enough to stay in the
+/// cache.
+constexpr std::uint64_t kChunkBytes = 64 * 1024;
+
+bool is_reduction(plan::Kind kind) noexcept {
+  return kind == plan::Kind::all_reduce || kind == plan::Kind::reduce ||
+         kind == plan::Kind::reduce_scatter;
+}
+
+}  // namespace
+
+Planner::Planner(plan::Layout layout, int rank, plan::Access access, std::size_t slot_bytes,
+                 std::string_view overrides)
+    : layout_(std::move(layout)), rank_(rank), access_(access), slot_bytes_(slot_bytes) {
+  raise_if_error(plan::parse_overrides(overrides, overrides_));
+}
+
+std::size_t Planner::KeyHash::operator()(const Key& key) const noexcept {
+  const std::uint64_t words[] = {
+      static_cast<std::uint64_t>(key.kind),  static_cast<std::uint64_t>(key.dtype),
+      static_cast<std::uint64_t>(key.order), static_cast<std::uint64_t>(key.root),
+      static_cast<std::uint64_t>(key.to),    key.count};
+  return XXH3_64bits_withSeed(key.counts.data(), key.counts.size() * sizeof(std::uint64_t),
+                              XXH3_64bits(words, sizeof(words)));
+}
+
+bool Planner::matches(const Key& key, const Call& call) noexcept {
+  return key.kind == call.kind && key.dtype == call.dtype && key.order == call.order &&
+         key.root == call.root && key.to == call.to && key.count == call.count &&
+         key.counts == call.counts;
+}
+
+const PlannedCall& Planner::plan(const Call& call) {
+  if (latest_ != nullptr && matches(latest_->first, call)) return latest_->second;
+  Key key{call.kind, call.dtype, call.order, call.root, call.to, call.count, call.counts};
+  auto found = known_.find(key);
+  if (found == known_.end()) {
+    if (known_.size() >= kMaxKnown) known_.clear();
+    found = known_.emplace(std::move(key), make(call)).first;
+  }
+  latest_ = &*found;
+  return found->second;
+}
+
+PlannedCall Planner::make(const Call& call) const {
+  const std::uint64_t width = size_of(call.dtype);
+  plan::Request request;
+  request.kind = call.kind;
+  request.count = call.count;
+  request.counts = call.counts;
+  if (request.counts.empty()) {
+    request.counts.assign(static_cast<std::size_t>(layout_.ranks()), call.count);
+  }
+  request.root = std::max(call.root, 0);
+  request.to = std::max(call.to, 0);
+  request.accumulator = is_reduction(call.kind) && accumulator_of(call.dtype) != call.dtype
+                            ? plan::Accumulator::wide
+                            : plan::Accumulator::same;
+  request.chunk = kChunkBytes / width;
+
+  const plan::Situation situation{.layout = layout_,
+                                  .access = access_,
+                                  .order = call.order,
+                                  .element_bytes = width,
+                                  .costs = costs_,
+                                  .overrides = overrides_,
+                                  .slot_bytes = slot_bytes_};
+  PlannedCall planned;
+  planned.algorithm = plan::select(request, situation).algorithm;
+  planned.plan = planned.algorithm->make(request, layout_, rank_);
+  planned.hash = XXH3_64bits_withSeed(
+      request.counts.data(), request.counts.size() * sizeof(std::uint64_t),
+      XXH3_64bits(planned.algorithm->name.data(), planned.algorithm->name.size()));
+  return planned;
+}
+
+}  // namespace lockstep::coll

@@ -1,0 +1,60 @@
+// Planner: the plan for a call, chosen once and kept. Not thread-safe; used by whoever drives the
+// session.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "coll/call.h"
+#include "plan/select.h"
+
+namespace lockstep::coll {
+
+struct PlannedCall {
+  plan::Plan plan;
+  const plan::Algorithm* algorithm = nullptr;
+  /// Goes into the descriptor: ranks that would execute different plans disagree.
+  std::uint64_t hash = 0;
+};
+
+class Planner {
+ public:
+  /// Throws InvalidUsage if `overrides` cannot be understood.
+  Planner(plan::Layout layout, int rank, plan::Access access, std::size_t slot_bytes,
+          std::string_view overrides);
+
+  /// Valid until the next call.
+  const PlannedCall& plan(const Call& call);
+  [[nodiscard]] const plan::Layout& layout() const noexcept { return layout_; }
+
+ private:
+  struct Key {
+    plan::Kind kind;
+    DType dtype;
+    plan::Order order;
+    int root;
+    int to;
+    std::uint64_t count;
+    std::vector<std::uint64_t> counts;
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const noexcept;
+  };
+  static bool matches(const Key& key, const Call& call) noexcept;
+  PlannedCall make(const Call& call) const;
+
+  plan::Layout layout_;
+  int rank_;
+  plan::Access access_;
+  std::size_t slot_bytes_;
+  plan::Costs costs_;
+  plan::Overrides overrides_;
+  std::unordered_map<Key, PlannedCall, KeyHash> known_;
+  const std::pair<const Key, PlannedCall>* latest_ = nullptr;  // most calls repeat the one before
+};
+
+}  // namespace lockstep::coll

@@ -1,0 +1,49 @@
+#include "coll/pump.h"
+
+#include "base/thread.h"
+
+namespace lockstep::coll {
+
+Pump::Pump(Executor& executor, const std::string& name)
+    : executor_(executor),
+      thread_(start_thread(
+          name, [this](const std::stop_token& stop) { run(stop); },
+          [this](const Status& why) { executor_.link().fail(why); })) {}
+
+Pump::~Pump() {
+  thread_.request_stop();
+  thread_.join();
+}
+
+void Pump::push(std::shared_ptr<Work::Shared> work) {
+  {
+    const MutexLock lock(mutex_);
+    queue_.push_back(std::move(work));
+  }
+  gate_.notify();
+}
+
+std::shared_ptr<Work::Shared> Pump::pop() {
+  const MutexLock lock(mutex_);
+  if (queue_.empty()) return nullptr;
+  auto work = std::move(queue_.front());
+  queue_.pop_front();
+  return work;
+}
+
+void Pump::run(std::stop_token stop) {
+  for (;;) {
+    std::shared_ptr<Work::Shared> work;
+    // The owner's stop request ends this wait.
+    gate_.wait([&] { return (work = pop()) != nullptr; }, Deadline::never(), {}, stop);
+    if (!work) return;
+    Status status;
+    for (const auto& issued : work->calls) {
+      Status result = executor_.run(issued.call, issued.ticket);
+      if (status.ok()) status = std::move(result);
+    }
+    work->finish(std::move(status));
+  }
+}
+
+}  // namespace lockstep::coll

@@ -1,0 +1,42 @@
+#include "coll/recorder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace lockstep::coll {
+
+void Recorder::begin(const wire::Descriptor& descriptor, Here here,
+                     const char* algorithm) noexcept {
+  Entry& entry = entries_[descriptor.sequence % kCapacity];
+  entry.sequence.store(0, std::memory_order_release);
+  entry.record.write({descriptor, here.file, algorithm, static_cast<std::uint64_t>(here.line)});
+  entry.outcome.store(Outcome::under_way, std::memory_order_relaxed);
+  entry.sequence.store(descriptor.sequence, std::memory_order_release);
+  last_.store(descriptor.sequence, std::memory_order_release);
+}
+
+void Recorder::end(std::uint64_t sequence, Outcome outcome) noexcept {
+  entries_[sequence % kCapacity].outcome.store(outcome, std::memory_order_relaxed);
+}
+
+std::string Recorder::text(std::uint64_t last) const {
+  constexpr const char* kOutcomes[] = {"under way", "done", "failed"};
+  const std::uint64_t newest = last_.load(std::memory_order_acquire);
+  const std::uint64_t wanted = std::min({last, kCapacity, newest});
+  std::string lines;
+  for (std::uint64_t sequence = newest - wanted + 1; sequence <= newest; ++sequence) {
+    const Entry& entry = entries_[sequence % kCapacity];
+    if (entry.sequence.load(std::memory_order_acquire) != sequence) continue;
+    const Record record = entry.record.read();
+    const Outcome outcome = entry.outcome.load(std::memory_order_relaxed);
+    // Sequentially consistent, so that it is not moved before the reads above.
+    if (entry.sequence.load() != sequence) continue;
+    lines += fmt::format(
+        "{:>6} {:<9} {} by {} at {}:{}\n", sequence, kOutcomes[static_cast<std::size_t>(outcome)],
+        wire::describe(record.descriptor), record.algorithm, record.file, record.line);
+  }
+  return lines;
+}
+
+}  // namespace lockstep::coll

@@ -1,0 +1,47 @@
+// Recorder: the last operations of a rank, for the report after a failure. Written by the thread
+// that drives the operation, readable from any thread at any time; an entry overwritten while it is
+// read is left out.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/atomic_box.h"
+#include "lockstep/here.h"
+#include "wire/descriptor.h"
+
+namespace lockstep::coll {
+
+class Recorder {
+ public:
+  static constexpr std::uint64_t kCapacity = 1024;
+  enum class Outcome : std::uint64_t { under_way, done, failed };
+
+  Recorder() : entries_(std::make_unique<Entry[]>(kCapacity)) {}
+
+  /// `algorithm` must live as long as the program (a name from the catalogue).
+  void begin(const wire::Descriptor& descriptor, Here here, const char* algorithm) noexcept;
+  void end(std::uint64_t sequence, Outcome outcome) noexcept;
+
+  /// Oldest first, one line each; at most `last` of them.
+  [[nodiscard]] std::string text(std::uint64_t last = kCapacity) const;
+
+ private:
+  struct Record {
+    wire::Descriptor descriptor;
+    const char* file;
+    const char* algorithm;
+    std::uint64_t line;
+  };
+  struct Entry {
+    std::atomic<std::uint64_t> sequence = 0;  // 0 while being written
+    std::atomic<Outcome> outcome = Outcome::under_way;
+    AtomicBox<Record> record;
+  };
+  std::unique_ptr<Entry[]> entries_;
+  std::atomic<std::uint64_t> last_ = 0;
+};
+
+}  // namespace lockstep::coll

@@ -1,0 +1,234 @@
+#include "lockstep/coll/session.h"
+
+#include <fmt/format.h>
+
+#include "coll/requests.h"
+#include "coll/session_impl.h"
+#include "lockstep/coll/batch.h"
+
+namespace lockstep::coll {
+namespace {
+
+Caller caller(const Session::Impl& impl) {
+  return {impl.rank(), impl.size(), impl.spec().replicas[static_cast<std::size_t>(impl.rank())]};
+}
+
+/// Each collective is written once, as a function that fills a Call; blocking and asynchronous
+/// calls differ only in who carries it out.
+template <class Fill>
+auto filled(const Session::Impl& impl, const CallOptions& options, Here here, Fill fill) {
+  return [=, &impl, &options](Call& call) {
+    fill(call, caller(impl));
+    fill_options(call, options, here);
+  };
+}
+
+auto all_reduce_of(Op op, const Inputs& inputs, Buffer output) {
+  return [=](Call& call, const Caller& who) { fill_all_reduce(call, who, op, inputs, output); };
+}
+auto reduce_of(Op op, const Inputs& inputs, Buffer output, Root root) {
+  return [=](Call& call, const Caller& who) { fill_reduce(call, who, op, inputs, output, root); };
+}
+auto broadcast_of(Buffer buffer, Root root) {
+  return [=](Call& call, const Caller& who) { fill_broadcast(call, who, buffer, root); };
+}
+auto all_gather_of(ConstBuffer input, Buffer output, Counts counts) {
+  return [=](Call& call, const Caller& who) { fill_all_gather(call, who, input, output, counts); };
+}
+auto reduce_scatter_of(Op op, const Inputs& inputs, Buffer output, Counts counts) {
+  return [=](Call& call, const Caller& who) {
+    fill_reduce_scatter(call, who, op, inputs, output, counts);
+  };
+}
+auto gather_of(ConstBuffer input, Buffer output, Root root, Counts counts) {
+  return
+      [=](Call& call, const Caller& who) { fill_gather(call, who, input, output, root, counts); };
+}
+auto scatter_of(ConstBuffer input, Buffer output, Root root, Counts counts) {
+  return
+      [=](Call& call, const Caller& who) { fill_scatter(call, who, input, output, root, counts); };
+}
+auto all_to_all_of(ConstBuffer input, Buffer output) {
+  return [=](Call& call, const Caller& who) { fill_all_to_all(call, who, input, output); };
+}
+auto barrier_of() {
+  return [](Call& call, const Caller&) { fill_barrier(call); };
+}
+auto send_of(ConstBuffer input) {
+  return [=](Call& call, const Caller&) { fill_send(call, input); };
+}
+auto receive_of(Buffer output) {
+  return [=](Call& call, const Caller&) { fill_receive(call, output); };
+}
+
+/// The group that carries messages between the caller and a peer.
+Session::Impl& messages(Session::Impl& impl, int from, int to, const char* argument) {
+  const int peer = impl.rank() == from ? to : from;
+  check_peer(caller(impl), peer, argument);
+  if (from == to)
+    throw InvalidUsage(fmt::format("{} is rank {}, the caller itself", argument, from));
+  return impl.messages(from, to);
+}
+
+}  // namespace
+
+Session::Session(std::shared_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+Session::Session(Session&&) noexcept = default;
+Session& Session::operator=(Session&& other) noexcept {
+  if (impl_ && impl_ != other.impl_) impl_->close();
+  impl_ = std::move(other.impl_);
+  return *this;
+}
+Session::~Session() {
+  if (impl_) impl_->close();
+}
+
+int Session::rank() const noexcept { return impl_->rank(); }
+int Session::size() const noexcept { return impl_->size(); }
+int Session::host(int rank) const {
+  check_peer(caller(*impl_), rank, "rank");
+  return impl_->spec().hosts[static_cast<std::size_t>(rank)];
+}
+int Session::replicas() const noexcept { return impl_->executor().layout().replicas(); }
+int Session::first_replica() const noexcept {
+  return impl_->executor().layout().first(impl_->rank());
+}
+std::uint64_t Session::generation() const noexcept { return impl_->fabric().generation(); }
+
+void Session::all_reduce(Op op, Buffer in_place, const CallOptions& options, Here here) {
+  all_reduce(op, Inputs(ConstBuffer(in_place)), in_place, options, here);
+}
+void Session::all_reduce(Op op, Inputs inputs, Buffer output, const CallOptions& options,
+                         Here here) {
+  impl_->run(filled(*impl_, options, here, all_reduce_of(op, inputs, output)));
+}
+Work Session::start_all_reduce(Op op, Buffer in_place, const CallOptions& options, Here here) {
+  return start_all_reduce(op, Inputs(ConstBuffer(in_place)), in_place, options, here);
+}
+Work Session::start_all_reduce(Op op, Inputs inputs, Buffer output, const CallOptions& options,
+                               Here here) {
+  return impl_->start(filled(*impl_, options, here, all_reduce_of(op, inputs, output)));
+}
+
+void Session::reduce(Op op, Inputs inputs, Buffer output, Root root, const CallOptions& options,
+                     Here here) {
+  impl_->run(filled(*impl_, options, here, reduce_of(op, inputs, output, root)));
+}
+Work Session::start_reduce(Op op, Inputs inputs, Buffer output, Root root,
+                           const CallOptions& options, Here here) {
+  return impl_->start(filled(*impl_, options, here, reduce_of(op, inputs, output, root)));
+}
+
+void Session::broadcast(Buffer buffer, Root root, const CallOptions& options, Here here) {
+  impl_->run(filled(*impl_, options, here, broadcast_of(buffer, root)));
+}
+Work Session::start_broadcast(Buffer buffer, Root root, const CallOptions& options, Here here) {
+  return impl_->start(filled(*impl_, options, here, broadcast_of(buffer, root)));
+}
+
+void Session::all_gather(ConstBuffer input, Buffer output, Counts counts,
+                         const CallOptions& options, Here here) {
+  impl_->run(filled(*impl_, options, here, all_gather_of(input, output, counts)));
+}
+Work Session::start_all_gather(ConstBuffer input, Buffer output, Counts counts,
+                               const CallOptions& options, Here here) {
+  return impl_->start(filled(*impl_, options, here, all_gather_of(input, output, counts)));
+}
+
+void Session::reduce_scatter(Op op, Inputs inputs, Buffer output, Counts counts,
+                             const CallOptions& options, Here here) {
+  impl_->run(filled(*impl_, options, here, reduce_scatter_of(op, inputs, output, counts)));
+}
+Work Session::start_reduce_scatter(Op op, Inputs inputs, Buffer output, Counts counts,
+                                   const CallOptions& options, Here here) {
+  return impl_->start(filled(*impl_, options, here, reduce_scatter_of(op, inputs, output, counts)));
+}
+
+void Session::gather(ConstBuffer input, Buffer output, Root root, Counts counts,
+                     const CallOptions& options, Here here) {
+  impl_->run(filled(*impl_, options, here, gather_of(input, output, root, counts)));
+}
+Work Session::start_gather(ConstBuffer input, Buffer output, Root root, Counts counts,
+                           const CallOptions& options, Here here) {
+  return impl_->start(filled(*impl_, options, here, gather_of(input, output, root, counts)));
+}
+
+void Session::scatter(ConstBuffer input, Buffer output, Root root, Counts counts,
+                      const CallOptions& options, Here here) {
+  impl_->run(filled(*impl_, options, here, scatter_of(input, output, root, counts)));
+}
+Work Session::start_scatter(ConstBuffer input, Buffer output, Root root, Counts counts,
+                            const CallOptions& options, Here here) {
+  return impl_->start(filled(*impl_, options, here, scatter_of(input, output, root, counts)));
+}
+
+void Session::all_to_all(ConstBuffer input, Buffer output, const CallOptions& options, Here here) {
+  impl_->run(filled(*impl_, options, here, all_to_all_of(input, output)));
+}
+Work Session::start_all_to_all(ConstBuffer input, Buffer output, const CallOptions& options,
+                               Here here) {
+  return impl_->start(filled(*impl_, options, here, all_to_all_of(input, output)));
+}
+
+void Session::barrier(const CallOptions& options, Here here) {
+  impl_->run(filled(*impl_, options, here, barrier_of()));
+}
+Work Session::start_barrier(const CallOptions& options, Here here) {
+  return impl_->start(filled(*impl_, options, here, barrier_of()));
+}
+
+void Session::send(ConstBuffer input, To to, const CallOptions& options, Here here) {
+  Impl& pair = messages(*impl_, rank(), to.rank, "to");
+  pair.run(filled(pair, options, here, send_of(input)));
+}
+Work Session::start_send(ConstBuffer input, To to, const CallOptions& options, Here here) {
+  Impl& pair = messages(*impl_, rank(), to.rank, "to");
+  return pair.start(filled(pair, options, here, send_of(input)));
+}
+void Session::receive(Buffer output, From from, const CallOptions& options, Here here) {
+  Impl& pair = messages(*impl_, from.rank, rank(), "from");
+  pair.run(filled(pair, options, here, receive_of(output)));
+}
+Work Session::start_receive(Buffer output, From from, const CallOptions& options, Here here) {
+  Impl& pair = messages(*impl_, from.rank, rank(), "from");
+  return pair.start(filled(pair, options, here, receive_of(output)));
+}
+
+Batch Session::batch() { return Batch(impl_); }
+
+Session Session::split(Split how, const CallOptions& options, Here here) {
+  if (how.color < 0)
+    throw InvalidUsage(fmt::format("split: color is {}; it must be 0 or more", how.color));
+  const std::int64_t mine[2] = {how.color, how.key};
+  std::vector<std::int64_t> all(static_cast<std::size_t>(size()) * 2);
+  CallOptions named = options;
+  if (named.name.empty()) named.name = "split";
+  all_gather(std::span(mine), std::span(all), {}, named, here);
+  std::vector<std::int64_t> colors;
+  std::vector<std::int64_t> keys;
+  for (std::size_t rank = 0; rank < static_cast<std::size_t>(size()); ++rank) {
+    colors.push_back(all[2 * rank]);
+    keys.push_back(all[2 * rank + 1]);
+  }
+  return Session(impl_->subgroup(colors, keys));
+}
+
+void Session::abort(const std::string& reason) noexcept {
+  try {
+    impl_->fabric().fail(
+        {ErrorKind::cancelled,
+         Code::cancelled,
+         fmt::format("rank {} aborted the group: {}", impl_->spec().members[rank()], reason),
+         {impl_->spec().members[rank()]}});
+  } catch (...) {
+    impl_->fabric().fail({ErrorKind::cancelled, Code::cancelled, {}});
+  }
+}
+
+void Session::check() const {
+  if (impl_->fabric().failed()) raise(impl_->fabric().failure());
+}
+
+std::string Session::history() const { return impl_->executor().recorder().text(); }
+
+}  // namespace lockstep::coll

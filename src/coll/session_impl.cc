@@ -1,0 +1,109 @@
+#include "coll/session_impl.h"
+
+#include <fmt/format.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+
+namespace lockstep::coll {
+namespace {
+
+/// An id for a group derived from `parent` that every member computes alike.
+std::uint64_t derived_id(std::uint64_t parent, std::uint64_t purpose, std::uint64_t a,
+                         std::uint64_t b) {
+  const std::uint64_t words[] = {parent, purpose, a, b};
+  return XXH3_64bits(words, sizeof(words));
+}
+constexpr std::uint64_t kSplit = 1;
+constexpr std::uint64_t kMessages = 2;
+
+}  // namespace
+
+Session::Impl::Impl(std::shared_ptr<transport::Fabric> fabric, GroupSpec spec, int rank,
+                    plan::Access access, const SessionOptions& options)
+    : fabric_(std::move(fabric)),
+      spec_(std::move(spec)),
+      rank_(rank),
+      access_(access),
+      options_(options),
+      executor_(fabric_->link(spec_.id, spec_.members, rank),
+                plan::Layout(spec_.replicas, spec_.hosts), access, options,
+                static_cast<std::uint32_t>(spec_.id)) {}
+
+Session::Impl::~Impl() { close(); }
+
+Work Session::Impl::submit(std::shared_ptr<Work::Shared> work) {
+  for (auto& issued : work->calls) issued.call.seal();
+  const MutexLock lock(mutex_);
+  if (!pump_)
+    pump_ = std::make_unique<Pump>(executor_, fmt::format("ls-pump-{}", spec_.members[rank_]));
+  // Tickets and queue positions are taken under one lock, so the pump meets its tickets in order.
+  for (auto& issued : work->calls) issued.ticket = executor_.issue();
+  pump_->push(work);
+  return Work(std::move(work));
+}
+
+Session::Impl& Session::Impl::messages(int from, int to) {
+  const MutexLock lock(mutex_);
+  auto& pair = messages_[{from, to}];
+  if (!pair) {
+    GroupSpec spec;
+    spec.id = derived_id(spec_.id, kMessages, static_cast<std::uint64_t>(from),
+                         static_cast<std::uint64_t>(to));
+    for (const int rank : {from, to}) {
+      spec.members.push_back(spec_.members[rank]);
+      spec.replicas.push_back(1);
+      spec.hosts.push_back(spec_.hosts[rank]);
+    }
+    pair =
+        std::make_unique<Impl>(fabric_, std::move(spec), rank_ == from ? 0 : 1, access_, options_);
+  }
+  return *pair;
+}
+
+std::shared_ptr<Session::Impl> Session::Impl::subgroup(const std::vector<std::int64_t>& colors,
+                                                       const std::vector<std::int64_t>& keys) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size(); ++rank) {
+    if (colors[rank] == colors[rank_]) ranks.push_back(rank);
+  }
+  std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) { return keys[a] < keys[b]; });
+  GroupSpec spec;
+  spec.id = derived_id(spec_.id, kSplit, ++splits_, static_cast<std::uint64_t>(colors[rank_]));
+  int position = 0;
+  for (const int rank : ranks) {
+    if (rank == rank_) position = static_cast<int>(spec.members.size());
+    spec.members.push_back(spec_.members[rank]);
+    spec.replicas.push_back(spec_.replicas[rank]);
+    spec.hosts.push_back(spec_.hosts[rank]);
+  }
+  return std::make_shared<Impl>(fabric_, std::move(spec), position, access_, options_);
+}
+
+void Session::Impl::close() noexcept {
+  if (const auto unfinished = executor_.outstanding(); unfinished > 0) {
+    try {
+      fabric_->fail({ErrorKind::cancelled,
+                     Code::cancelled,
+                     fmt::format("rank {} closed its session with {} operation(s) unfinished",
+                                 spec_.members[rank_], unfinished),
+                     {spec_.members[rank_]}});
+    } catch (
+        ...) {  // NOLINT(bugprone-empty-catch): out of memory for the text; leaving tells the peers
+    }
+  }
+  std::map<std::pair<int, int>, std::unique_ptr<Impl>> messages;
+  std::unique_ptr<Pump> pump;
+  {
+    const MutexLock lock(mutex_);
+    messages.swap(messages_);
+    pump.swap(pump_);
+  }
+  messages.clear();
+  pump.reset();
+  executor_.link().leave("has left the group (its session was closed)");
+}
+
+}  // namespace lockstep::coll

@@ -1,0 +1,79 @@
+// What is behind a Session: the executor of one group, its pump, and the fabric that makes further
+// groups.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/mutex.h"
+#include "coll/executor.h"
+#include "coll/pump.h"
+#include "lockstep/coll/session.h"
+#include "transport/fabric.h"
+
+namespace lockstep::coll {
+
+/// A group of a generation: which of its ranks, how many replicas each has, and an id all members
+/// agree on.
+struct GroupSpec {
+  std::uint64_t id = 0;
+  std::vector<int> members;
+  std::vector<int> replicas;
+  std::vector<int> hosts;
+};
+
+class Session::Impl {
+ public:
+  Impl(std::shared_ptr<transport::Fabric> fabric, GroupSpec spec, int rank, plan::Access access,
+       const SessionOptions& options);
+  ~Impl();
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(spec_.members.size()); }
+  [[nodiscard]] const GroupSpec& spec() const noexcept { return spec_; }
+  [[nodiscard]] const SessionOptions& options() const noexcept { return options_; }
+  [[nodiscard]] transport::Fabric& fabric() noexcept { return *fabric_; }
+  Executor& executor() noexcept { return executor_; }
+
+  /// Fills a call in place and carries it out on the calling thread; throws what went wrong.
+  template <class Fill>
+  void run(Fill&& fill) {
+    Call call;
+    fill(call);
+    call.seal();
+    raise_if_error(executor_.run(call, executor_.issue()));
+  }
+  /// The same by the pump.
+  template <class Fill>
+  Work start(Fill&& fill) {
+    auto work = std::make_shared<Work::Shared>();
+    fill(work->calls.emplace_back().call);
+    return submit(std::move(work));
+  }
+  /// Seals and issues all calls of the work, one after another and nothing between them.
+  Work submit(std::shared_ptr<Work::Shared> work);
+
+  /// The two-rank group of messages from one rank to another, made on first use.
+  Impl& messages(int from, int to);
+  std::shared_ptr<Impl> subgroup(const std::vector<std::int64_t>& colors,
+                                 const std::vector<std::int64_t>& keys);
+
+  /// The owner is gone: fails the generation if operations are unfinished, then leaves.
+  void close() noexcept;
+
+ private:
+  std::shared_ptr<transport::Fabric> fabric_;
+  GroupSpec spec_;
+  int rank_;
+  plan::Access access_;
+  SessionOptions options_;
+  Executor executor_;
+
+  Mutex mutex_;
+  std::unique_ptr<Pump> pump_ GUARDED_BY(mutex_);
+  std::map<std::pair<int, int>, std::unique_ptr<Impl>> messages_ GUARDED_BY(mutex_);
+  std::uint64_t splits_ = 0;  // changed by split() only, which is a collective
+};
+
+}  // namespace lockstep::coll

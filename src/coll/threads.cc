@@ -1,0 +1,224 @@
+#include "lockstep/coll/threads.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <map>
+#include <optional>
+
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/thread.h"
+#include "coll/session_impl.h"
+#include "transport/memory.h"
+
+namespace lockstep::coll {
+namespace {
+
+/// Generations of all hubs of the process count together, so that an id is never met twice.
+std::atomic<std::uint64_t> last_generation = 0;
+
+/// One group while it forms: who is there, and what became of it.
+struct Meeting {
+  int size = 0;
+  bool by_member = false;
+  std::map<int, SessionOptions> by_rank;
+  std::map<std::string, SessionOptions> by_name;
+  std::shared_ptr<transport::MemoryFabric> fabric;  // once complete
+  Status error;                                     // sticky
+
+  [[nodiscard]] int present() const {
+    return static_cast<int>(by_member ? by_name.size() : by_rank.size());
+  }
+  [[nodiscard]] bool settled() const { return fabric || !error.ok(); }
+};
+
+Status wrong(Code code, std::string text) {
+  const ErrorKind kind = code == Code::internal ? ErrorKind::internal : ErrorKind::invalid_usage;
+  return {kind, code, std::move(text)};
+}
+
+/// Adds the seat to the meeting; an error that concerns everybody is left in meeting.error.
+Status sit_down(Meeting& meeting, const Hub::Seat& seat) {
+  const bool by_member = !seat.member.empty();
+  if (meeting.present() == 0 && meeting.error.ok()) {
+    meeting.size = seat.size;
+    meeting.by_member = by_member;
+  }
+  if (!meeting.error.ok()) return meeting.error;
+  if (meeting.size != seat.size) {
+    meeting.error = wrong(
+        Code::internal,
+        fmt::format("group \"{}\": rank {} gave size {} but that group has size {}", seat.group,
+                    by_member ? seat.member : std::to_string(seat.rank), seat.size, meeting.size));
+    return meeting.error;
+  }
+  if (meeting.by_member != by_member) {
+    return wrong(Code::invalid_argument,
+                 fmt::format("group \"{}\": some join by rank, others by member name", seat.group));
+  }
+  const bool taken =
+      by_member ? meeting.by_name.count(seat.member) > 0 : meeting.by_rank.count(seat.rank) > 0;
+  if (taken) {
+    return wrong(
+        Code::invalid_argument,
+        fmt::format("group \"{}\": {} has joined already", seat.group,
+                    by_member ? "member " + seat.member : fmt::format("rank {}", seat.rank)));
+  }
+  if (by_member) {
+    meeting.by_name.emplace(seat.member, seat.options);
+  } else {
+    meeting.by_rank.emplace(seat.rank, seat.options);
+  }
+  if (meeting.present() < meeting.size) return {};
+  for (const auto& [_, options] : meeting.by_name) {
+    meeting.by_rank.emplace(static_cast<int>(meeting.by_rank.size()), options);
+  }
+  meeting.fabric = std::make_shared<transport::MemoryFabric>(meeting.size, ++last_generation);
+  return {};
+}
+
+std::string absent(const Meeting& meeting) {
+  if (meeting.by_member) return fmt::format("{} of {} joined", meeting.present(), meeting.size);
+  std::vector<int> ranks;
+  for (int rank = 0; rank < meeting.size; ++rank) {
+    if (meeting.by_rank.count(rank) == 0) ranks.push_back(rank);
+  }
+  return fmt::format("rank {} missing, {} of {} joined", fmt::join(ranks, ", "), meeting.present(),
+                     meeting.size);
+}
+
+void check_seat(const Hub::Seat& seat) {
+  if (seat.size < 1)
+    throw InvalidUsage(fmt::format("group size is {}; it must be 1 or more", seat.size));
+  if (seat.member.empty() && (seat.rank < 0 || seat.rank >= seat.size)) {
+    throw InvalidUsage(fmt::format("rank is {}; a group of {} has ranks 0 to {}", seat.rank,
+                                   seat.size, seat.size - 1));
+  }
+  if (seat.options.replicas < 1) {
+    throw InvalidUsage(fmt::format("replicas is {}; a rank has 1 or more", seat.options.replicas));
+  }
+  if (seat.options.engine == Engine::mpi || seat.options.engine == Engine::nccl) {
+    static std::atomic<bool> said = false;
+    if (!said.exchange(true)) {
+      log_warning("the {} engine is not built: the host's own collectives are used",
+                  seat.options.engine == Engine::mpi ? "mpi" : "nccl");
+    }
+  }
+}
+
+}  // namespace
+
+struct Hub::Shared {
+  Gate gate;
+  Mutex mutex;
+  std::map<std::string, std::shared_ptr<Meeting>> meetings GUARDED_BY(mutex);
+  Status aborted GUARDED_BY(mutex);
+
+  bool settled(const Meeting& meeting) {
+    const MutexLock lock(mutex);
+    return meeting.settled() || !aborted.ok();
+  }
+};
+
+Hub::Hub() : shared_(std::make_shared<Shared>()) {}
+
+Session Hub::join(const Seat& seat) {
+  check_seat(seat);
+  std::shared_ptr<Meeting> meeting;
+  {
+    const MutexLock lock(shared_->mutex);
+    raise_if_error(shared_->aborted);
+    auto& place = shared_->meetings[seat.group];
+    // A group that is complete, or was given up, is past: whoever comes now forms the next
+    // generation.
+    if (!place || place->fabric || place->error.kind() == ErrorKind::timeout)
+      place = std::make_shared<Meeting>();
+    meeting = place;
+    const Status refused = sit_down(*meeting, seat);
+    if (!refused.ok() && meeting->error.ok()) raise(refused);
+  }
+  shared_->gate.notify();
+
+  const bool in_time =
+      shared_->gate.wait([&] { return shared_->settled(*meeting); }, Deadline::after(seat.timeout));
+  GroupSpec spec;
+  int rank = seat.rank;
+  {
+    const MutexLock lock(shared_->mutex);
+    if (!in_time && !meeting->settled()) {
+      meeting->error = {
+          ErrorKind::timeout, Code::deadline_exceeded,
+          fmt::format("group \"{}\" timed out waiting for other workers after {:.1f} s: {}",
+                      seat.group, std::chrono::duration<double>(seat.timeout).count(),
+                      absent(*meeting))};
+    }
+    if (!meeting->fabric) raise(meeting->error.ok() ? shared_->aborted : meeting->error);
+    if (!seat.member.empty()) {
+      rank = static_cast<int>(
+          std::distance(meeting->by_name.begin(), meeting->by_name.find(seat.member)));
+    }
+    for (const auto& [member, options] : meeting->by_rank) {
+      spec.members.push_back(member);
+      spec.replicas.push_back(options.replicas);
+      spec.hosts.push_back(0);
+    }
+  }
+  return Session(std::make_shared<Session::Impl>(meeting->fabric, std::move(spec), rank,
+                                                 plan::Access::shared, seat.options));
+}
+
+void Hub::abort(const std::string& reason) {
+  {
+    const MutexLock lock(shared_->mutex);
+    if (shared_->aborted.ok()) {
+      shared_->aborted = {ErrorKind::cancelled, Code::cancelled,
+                          fmt::format("joining was aborted: {}", reason)};
+    }
+  }
+  shared_->gate.notify();
+}
+
+void run_ranks(int ranks, const std::function<void(Session&)>& fn, const SessionOptions& options) {
+  Hub hub;
+  Mutex mutex;
+  std::exception_ptr first;
+  const auto body = [&](int rank) {
+    std::optional<Session> session;
+    try {
+      session.emplace(hub.join({.size = ranks, .rank = rank, .options = options}));
+      fn(*session);
+    } catch (...) {
+      const Status why = Status::from_current_exception();
+      {
+        const MutexLock lock(mutex);
+        if (!first) first = std::current_exception();
+      }
+      // Ends the others' waits; ignored if their failure is what we are passing on.
+      if (session) {
+        session->abort(why.message());
+      } else {
+        hub.abort(why.message());
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    try {
+      for (int rank = 0; rank < ranks; ++rank) {
+        threads.push_back(start_thread(
+            fmt::format("ls-rank-{}", rank), [&, rank](const std::stop_token&) { body(rank); },
+            [](const Status& why) { log_error("a rank's thread ended with {}", why.message()); }));
+      }
+    } catch (...) {
+      hub.abort("not every rank's thread could be started");
+      throw;
+    }
+  }
+  if (first) std::rethrow_exception(first);
+}
+
+}  // namespace lockstep::coll

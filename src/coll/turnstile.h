@@ -1,0 +1,41 @@
+// Turnstile: operations of one session run one after another, in the order they were issued,
+// whichever threads issue and drive them. A ticket is taken when an operation is issued and passed
+// when it is over.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/gate.h"
+
+namespace lockstep::coll {
+
+class Turnstile {
+ public:
+  std::uint64_t take() noexcept { return next_.fetch_add(1, std::memory_order_relaxed); }
+
+  /// False if the turn has not come at the deadline; the ticket stays valid and must still be
+  /// passed.
+  bool wait(std::uint64_t ticket, Deadline deadline) {
+    const auto my_turn = [&] { return serving_.load(std::memory_order_acquire) == ticket; };
+    return my_turn() || gate_.wait(my_turn, deadline);
+  }
+
+  void pass() noexcept {
+    serving_.fetch_add(1, std::memory_order_release);
+    gate_.notify();
+  }
+
+  /// Tickets taken and not passed yet.
+  [[nodiscard]] std::uint64_t outstanding() const noexcept {
+    const std::uint64_t served = serving_.load(std::memory_order_acquire);
+    return next_.load(std::memory_order_acquire) - served;
+  }
+
+ private:
+  std::atomic<std::uint64_t> next_ = 0;
+  std::atomic<std::uint64_t> serving_ = 0;
+  Gate gate_;
+};
+
+}  // namespace lockstep::coll

@@ -1,0 +1,21 @@
+#include "lockstep/coll/work.h"
+
+#include "coll/work_state.h"
+
+namespace lockstep::coll {
+
+void Work::wait() {
+  // The operation's own deadlines end it, and with it this wait.
+  shared_->gate.wait([this] { return done(); }, Deadline::never());
+  raise_if_error(shared_->status);
+}
+
+bool Work::wait_for(std::chrono::nanoseconds timeout) {
+  if (!shared_->gate.wait([this] { return done(); }, Deadline::after(timeout))) return false;
+  raise_if_error(shared_->status);
+  return true;
+}
+
+bool Work::done() const noexcept { return shared_->over.load(std::memory_order_acquire); }
+
+}  // namespace lockstep::coll
