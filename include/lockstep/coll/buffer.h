@@ -2,7 +2,7 @@
 // it owns nothing, and the memory must stay valid until the operation is over.
 //
 //   std::vector<float> x(1000);
-//   group.all_reduce(Op::sum, std::span(x));      // a span converts
+//   group.all_reduce(Op::sum, std::span(x));      // a span converts: these are parameter types
 #pragma once
 
 #include <cstddef>
@@ -17,9 +17,8 @@ class ConstBuffer {
   ConstBuffer() = default;
   ConstBuffer(DType dtype, const void* data, std::size_t count) noexcept
       : data_(data), count_(count), dtype_(dtype) {}
-  template <Element T>
-  ConstBuffer(
-      std::span<T> elements) noexcept  // NOLINT(google-explicit-constructor): a parameter type
+  template <Element T, std::size_t N>
+  ConstBuffer(std::span<T, N> elements) noexcept
       : ConstBuffer(dtype_of<T>, elements.data(), elements.size()) {}
 
   [[nodiscard]] const void* data() const noexcept { return data_; }
@@ -38,10 +37,9 @@ class Buffer : public ConstBuffer {
  public:
   Buffer() = default;
   Buffer(DType dtype, void* data, std::size_t count) noexcept : ConstBuffer(dtype, data, count) {}
-  template <Element T>
-  requires(!std::is_const_v<T>) Buffer(std::span<T> elements)
-  noexcept  // NOLINT(google-explicit-constructor): a parameter type
-      : ConstBuffer(elements) {}
+  template <Element T, std::size_t N>
+  requires(!std::is_const_v<T>) Buffer(std::span<T, N> elements)
+  noexcept : ConstBuffer(elements) {}
 
   [[nodiscard]] void* data() const noexcept { return const_cast<void*>(ConstBuffer::data()); }
 };
@@ -50,11 +48,9 @@ class Buffer : public ConstBuffer {
 class Inputs {
  public:
   template <Element T, std::size_t N>
-  Inputs(std::span<T, N> elements) noexcept  // NOLINT(google-explicit-constructor): a parameter type
-      : one_(elements) {}
-  Inputs(ConstBuffer one) noexcept : one_(one) {}     // NOLINT(google-explicit-constructor)
-  Inputs(std::span<const ConstBuffer> each) noexcept  // NOLINT(google-explicit-constructor)
-      : each_(each), several_(true) {}
+  Inputs(std::span<T, N> elements) noexcept : one_(elements) {}
+  Inputs(ConstBuffer one) noexcept : one_(one) {}
+  Inputs(std::span<const ConstBuffer> each) noexcept : each_(each), several_(true) {}
 
   [[nodiscard]] std::span<const ConstBuffer> list() const noexcept {
     return several_ ? each_ : std::span(&one_, 1);
