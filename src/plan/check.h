@@ -7,7 +7,6 @@
 // value, completed exactly once, the same on every rank; and how its sum is associated.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,6 +20,7 @@ struct CheckOptions {
   Aliasing aliasing = Aliasing::separate;
   int repetitions = 3;  // operations in a row, so that reuse of slots and flags is proven too
   unsigned seed = 1;    // of the interleaving; the proof does not depend on it, its speed may
+  int slots = kSlots;   // another number shows what the engine's slots are needed for
 };
 
 struct Verdict {
@@ -28,12 +28,17 @@ struct Verdict {
   Order order = Order::any;  // fixed_tree if every sum is associated as the fixed tree
 };
 
+/// The plans of all ranks.
+std::vector<Plan> make_all(const Algorithm& algorithm, const Request& request,
+                           const Layout& layout);
+
 /// plans[r] is rank r's. Malformed plans (bad region, bad rank) are a problem, never undefined
 /// behaviour.
 Verdict check(const Request& request, const Layout& layout, const std::vector<Plan>& plans,
               const CheckOptions& options = {});
 
-/// Makes the plans of all ranks with the algorithm and checks them.
+/// Makes the plans of all ranks with the algorithm and checks them; also that an algorithm of
+/// messages uses nothing else.
 Verdict check(const Algorithm& algorithm, const Request& request, const Layout& layout,
               const CheckOptions& options = {});
 

@@ -125,7 +125,8 @@ enum class Accumulator : std::uint8_t { same, wide };
 struct Request {
   Kind kind = Kind::all_reduce;
   std::uint64_t count = 0;
-  std::vector<std::uint64_t> counts;  // per rank, for all_gather, reduce_scatter, gather, scatter
+  std::vector<std::uint64_t> counts =
+      {};  // per rank, for all_gather, reduce_scatter, gather, scatter
   int root = 0;
   int to = 0;  // send_receive
   Accumulator accumulator = Accumulator::same;

@@ -1,0 +1,51 @@
+// The sweep: every algorithm checked over many numbers of ranks, layouts, sizes, roots,
+// accumulators and aliasings. `lockstep plans` prints its rows; the tests run the short one.
+//
+//   for (const SweepRow& row : sweep({.extent = Extent::complete})) print(row);
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plan/check.h"
+
+namespace lockstep::plan {
+
+/// brief: a few seconds. complete: all ranks from 1 to 17 and some up to 64, about a minute.
+enum class Extent : std::uint8_t { brief, complete };
+
+struct SweepOptions {
+  Extent extent = Extent::complete;
+  /// Called after each algorithm and layout with the row so far; may be empty.
+  std::function<void(const struct SweepRow&)> progress = {};
+};
+
+struct SweepRow {
+  const Algorithm* algorithm = nullptr;
+  Order proven = Order::fixed_tree;  // of all cases together
+  std::string ranks = {};            // "1-17, 24, 32, 33, 64"
+  std::uint64_t cases = 0;
+  std::uint64_t refused = 0;  // layouts or requests the algorithm does not serve
+  std::uint64_t failures = 0;
+  std::string first_failure = {};  // the case and the problem
+
+  /// No failure, and the order is the declared one.
+  [[nodiscard]] bool right() const {
+    return failures == 0 && (algorithm->order == Order::any || proven == Order::fixed_tree);
+  }
+};
+
+/// One row per algorithm, in the order of algorithms().
+std::vector<SweepRow> sweep(const SweepOptions& options = {});
+
+/// One algorithm.
+SweepRow sweep(const Algorithm& algorithm, const SweepOptions& options = {});
+
+/// "all_reduce direct, ranks 3, replicas 1 2 1, count 11, root 0, wide, in place, chunk 3".
+std::string describe(const Algorithm& algorithm, const Request& request, const Layout& layout,
+                     Aliasing aliasing);
+
+}  // namespace lockstep::plan
