@@ -53,8 +53,9 @@ bool Gate::sleep(std::uint32_t seen, Deadline deadline) noexcept {
   timespec until{};
   if (!deadline.is_never()) {
     const auto since_epoch = deadline.time().time_since_epoch();
+    // The kernel refuses negative times, and a refused sleep would make the waiter spin forever.
+    if (since_epoch.count() < 0) return false;
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(since_epoch);
-    if (seconds.count() < 0) return false;
     until.tv_sec = seconds.count();
     until.tv_nsec = std::chrono::nanoseconds(since_epoch - seconds).count();
   }
