@@ -10,8 +10,10 @@
 namespace lockstep::plan {
 namespace {
 
-// Above this many ranks a few roots, sizes and replicas stand for all.
+// Above this many ranks a few roots of layouts with several replicas a rank stand for all; above
+// the second number also a few sizes and a few roots of every layout.
 constexpr int kMany = 9;
+constexpr int kVeryMany = 17;
 
 std::vector<int> rank_numbers(Extent extent) {
   if (extent == Extent::brief) return {1, 2, 3, 4, 5, 6, 7, 8, 13, 16};
@@ -83,6 +85,9 @@ std::vector<Size> sizes_for(std::uint64_t n, Extent extent) {
   if (extent == Extent::brief) {
     return {{0, kWhole}, {1, kWhole}, {n + 1, kWhole}, {11 * n + 5, 3}};
   }
+  if (n > kVeryMany) {
+    return {{0, kWhole}, {1, kWhole}, {n - 1, kWhole}, {n + 1, kWhole}, {3 * n + 2, 1}};
+  }
   std::vector<Size> sizes = {{0, kWhole},     {1, kWhole}, {n - 1, kWhole},     {n, kWhole},
                              {n + 1, kWhole}, {n + 1, 1},  {3 * n + 2, kWhole}, {11 * n + 5, 3}};
   // Slices of whole cache lines, in chunks that do not divide them.
@@ -102,16 +107,16 @@ std::vector<std::vector<std::uint64_t>> counts_for(int n, std::uint64_t size) {
   return {even, ragged, lonely};
 }
 
-std::vector<int> roots_for(Kind kind, int n, Extent extent) {
+std::vector<int> roots_for(Kind kind, const Layout& layout, Extent extent) {
+  const int n = layout.ranks();
   const bool rooted = kind == Kind::reduce || kind == Kind::broadcast || kind == Kind::gather ||
                       kind == Kind::scatter || kind == Kind::send_receive;
   if (!rooted || n == 1) return {0};
+  const int all_up_to = extent == Extent::brief ? 5 : layout.replicas() > n ? kMany : kVeryMany;
+  if (n > all_up_to) return {0, 1, n / 2, n - 1};
   std::vector<int> roots;
-  if (n <= (extent == Extent::brief ? 5 : 17)) {
-    for (int root = 0; root < n; ++root) roots.push_back(root);
-    return roots;
-  }
-  return {0, 1, n / 2, n - 1};
+  for (int root = 0; root < n; ++root) roots.push_back(root);
+  return roots;
 }
 
 bool has_counts(Kind kind) {
@@ -127,7 +132,7 @@ std::vector<Request> requests_for(Kind kind, const Layout& layout, Extent extent
     if (kind == Kind::barrier && size.count > 0) continue;
     // The block of an all_to_all is per pair of ranks.
     const std::uint64_t count = kind == Kind::all_to_all ? size.count % 8 : size.count;
-    for (const int root : roots_for(kind, n, extent)) {
+    for (const int root : roots_for(kind, layout, extent)) {
       Request request{.kind = kind, .count = count, .root = root, .chunk = size.chunk};
       if (kind == Kind::send_receive) {
         for (const int to : {root, (root + 1) % n, (root + n / 2) % n}) {
