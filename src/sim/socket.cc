@@ -7,6 +7,9 @@
 namespace lockstep::sim::detail {
 namespace {
 
+/// What a system call costs, about.
+constexpr Duration kLeastWait = std::chrono::microseconds(1);
+
 /// A poller knows the objects of its own network only.
 template <class Mine, class Base>
 const Mine& own(const Base& object) {
@@ -74,6 +77,11 @@ bool SimPoller::ready() const noexcept {
 }
 
 bool SimPoller::wait(Deadline deadline) {
+  // A wait takes its time even if something is ready: a caller that ignores it would otherwise
+  // stand still for ever, and so would its deadline.
+  if (!deadline.passed(world_.now())) {
+    world_.run_until([] { return false; }, earlier(deadline, Deadline::after(world_, kLeastWait)));
+  }
   const bool something = world_.run_until([this] { return ready(); }, deadline);
   woken_ = false;
   return something;

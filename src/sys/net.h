@@ -3,6 +3,16 @@
 // A Connection moves what it can now and says so; a Poller waits until something can move.
 // Addresses are "host:port", "[v6]:port" or "unix:path". The simulated network in sim/ implements
 // the same interface.
+//
+//   auto connection = network.connect("10.0.0.7:4000");
+//   auto poller = network.poller();
+//   poller->watch(*connection, Poller::Interest::write);
+//   while (poller->wait(deadline)) {
+//     const Transfer moved = connection->write(bytes);   // 0 bytes and open: not yet
+//     ...
+//   }
+//
+// Thread rule: one thread at a time uses an object; Poller::wake() may be called from any.
 #pragma once
 
 #include <cstddef>
@@ -28,10 +38,15 @@ struct Transfer {
 
 class Connection {
  public:
+  /// Closes. What was written still goes out; if bytes have arrived that nobody read, the peer may
+  /// see a reset instead of them.
   virtual ~Connection() = default;
+  /// What arrived before the end or a break is read first. Broken is final. An empty span moves
+  /// nothing and tells nothing.
   virtual Transfer read(std::span<std::byte> into) noexcept = 0;
   virtual Transfer write(std::span<const std::byte> from) noexcept = 0;
-  /// Half-close: the peer reads the end after what was written.
+  /// Half-close: the peer reads the end after what was written. No write may follow. While still
+  /// connecting, it takes effect at the first transfer after.
   virtual void shutdown_write() noexcept = 0;
   /// Why the stream is broken; ok otherwise.
   [[nodiscard]] virtual Status error() const = 0;
@@ -42,7 +57,7 @@ class Connection {
 class Listener {
  public:
   virtual ~Listener() = default;
-  /// Null if nobody is waiting now.
+  /// Null if nobody is waiting now. SystemError if the process cannot have another connection.
   virtual std::unique_ptr<Connection> accept() = 0;
   /// The address bound, with the port the system chose if 0 was asked for.
   [[nodiscard]] virtual std::string address() const = 0;
@@ -53,6 +68,7 @@ class Poller {
  public:
   enum class Interest : unsigned char { none, read, write, read_write };
   virtual ~Poller() = default;
+  /// Adds the connection or changes the interest in it; none keeps it quiet.
   virtual void watch(Connection& connection, Interest interest) = 0;
   virtual void watch(Listener& listener) = 0;
   /// Must be called before a watched object is destroyed.

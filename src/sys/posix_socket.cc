@@ -1,0 +1,192 @@
+#include "sys/posix_socket.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/un.h>
+
+#include <cstring>
+
+#include "sys/address.h"
+#include "sys/os_error.h"
+
+namespace lockstep::sys {
+namespace {
+
+using State = Transfer::State;
+
+bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
+
+/// Small frames go out at once. Unix sockets have no such option and need none.
+void set_no_delay(int fd) {
+  const int on = 1;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
+/// Who called a Unix socket: callers have no address, but a process.
+std::string unix_caller(int fd, const std::string& listening_at) {
+  ucred who{};
+  socklen_t size = sizeof(who);
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) return listening_at;
+  return fmt::format("{} (pid {})", listening_at, who.pid);
+}
+
+}  // namespace
+
+bool SocketAddress::same_endpoint(const SocketAddress& other) const noexcept {
+  if (family() != other.family()) return false;
+  if (family() == AF_INET) {
+    const auto& a = reinterpret_cast<const sockaddr_in&>(storage);
+    const auto& b = reinterpret_cast<const sockaddr_in&>(other.storage);
+    return a.sin_port == b.sin_port && a.sin_addr.s_addr == b.sin_addr.s_addr;
+  }
+  if (family() == AF_INET6) {
+    const auto& a = reinterpret_cast<const sockaddr_in6&>(storage);
+    const auto& b = reinterpret_cast<const sockaddr_in6&>(other.storage);
+    return a.sin6_port == b.sin6_port &&
+           std::memcmp(&a.sin6_addr, &b.sin6_addr, sizeof(a.sin6_addr)) == 0;
+  }
+  return false;
+}
+
+std::string SocketAddress::to_string() const {
+  char text[INET6_ADDRSTRLEN] = {};
+  if (family() == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(storage);
+    ::inet_ntop(AF_INET, &v4.sin_addr, text, sizeof(text));
+    return fmt::format("{}:{}", text, ntohs(v4.sin_port));
+  }
+  if (family() == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(storage);
+    ::inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof(text));
+    return fmt::format("[{}]:{}", text, ntohs(v6.sin6_port));
+  }
+  return "unix:";
+}
+
+SocketAddress SocketAddress::of(int fd) noexcept {
+  SocketAddress address;
+  address.size = sizeof(address.storage);
+  if (::getsockname(fd, address.data(), &address.size) != 0) return {};
+  return address;
+}
+
+PosixConnection::PosixConnection(Descriptor socket, const SocketAddress& target, std::string peer)
+    : socket_(std::move(socket)), target_(target), peer_(std::move(peer)), phase_(Phase::calling) {
+  if (target_.family() != AF_UNIX) set_no_delay(fd());
+  call();
+}
+
+PosixConnection::PosixConnection(Descriptor socket, std::string peer)
+    : socket_(std::move(socket)), peer_(std::move(peer)) {
+  set_no_delay(fd());
+}
+
+void PosixConnection::call() noexcept {
+  if (::connect(fd(), target_.data(), target_.size) == 0) {
+    phase_ = Phase::connecting;
+  } else if (errno == EINPROGRESS || errno == EINTR || errno == EALREADY) {
+    phase_ = Phase::connecting;  // goes on in the kernel, after a signal too
+  } else if (!would_block(errno)) {
+    error_ = errno;
+  }
+  // EAGAIN: the queue of a Unix listener is full; called again at the next transfer.
+}
+
+bool PosixConnection::settled() noexcept {
+  if (phase_ == Phase::connected || error_ != 0) return true;
+  if (phase_ == Phase::calling) call();
+  if (phase_ != Phase::connecting) return error_ != 0;
+  SocketAddress peer;
+  peer.size = sizeof(peer.storage);
+  if (::getpeername(fd(), peer.data(), &peer.size) != 0) {
+    socklen_t size = sizeof(error_);
+    ::getsockopt(fd(), SOL_SOCKET, SO_ERROR, &error_, &size);
+    return error_ != 0;
+  }
+  // Calling a free port of this very host can meet itself: the kernel may give the caller that
+  // same port. Nobody listens there.
+  if (peer.same_endpoint(SocketAddress::of(fd()))) {
+    error_ = ECONNREFUSED;
+    return true;
+  }
+  phase_ = Phase::connected;
+  if (shutdown_asked_) ::shutdown(fd(), SHUT_WR);
+  return true;
+}
+
+Transfer PosixConnection::failed(int error) noexcept {
+  if (error_ == 0) error_ = error;
+  return {0, State::broken};
+}
+
+Transfer PosixConnection::read(std::span<std::byte> into) noexcept {
+  if (into.empty() || !settled()) return {};
+  // After an error too: bytes that came before it are still there to be read.
+  const ssize_t got =
+      retry_on_signal([&] { return ::recv(fd(), into.data(), into.size(), MSG_DONTWAIT); });
+  if (got > 0) return {static_cast<std::size_t>(got), State::open};
+  // The kernel tells an error once and an end from then on.
+  if (error_ != 0) return {0, State::broken};
+  if (got == 0) return {0, State::closed};
+  return would_block(errno) ? Transfer{} : failed(errno);
+}
+
+Transfer PosixConnection::write(std::span<const std::byte> from) noexcept {
+  if (!settled()) return {};
+  if (error_ != 0) return {0, State::broken};
+  if (shutdown_asked_) return failed(EPIPE);
+  if (from.empty()) return {};
+  const ssize_t sent = retry_on_signal(
+      [&] { return ::send(fd(), from.data(), from.size(), MSG_DONTWAIT | MSG_NOSIGNAL); });
+  if (sent >= 0) return {static_cast<std::size_t>(sent), State::open};
+  return would_block(errno) ? Transfer{} : failed(errno);
+}
+
+void PosixConnection::shutdown_write() noexcept {
+  if (std::exchange(shutdown_asked_, true)) return;
+  // Half-closing a socket that is still connecting would give the connection up.
+  if (settled() && error_ == 0) ::shutdown(fd(), SHUT_WR);
+}
+
+Status PosixConnection::error() const {
+  if (error_ == 0) return {};
+  return os_error(fmt::format("connection to {}", peer_), error_);
+}
+
+PosixListener::PosixListener(Descriptor socket, std::string address, std::string path)
+    : socket_(std::move(socket)), address_(std::move(address)), path_(std::move(path)) {
+  if (!path_.empty()) ::lstat(path_.c_str(), &file_);
+}
+
+PosixListener::~PosixListener() {
+  // Only our own file: another process may have replaced it since.
+  struct stat now {};
+  if (!path_.empty() && ::lstat(path_.c_str(), &now) == 0 && now.st_dev == file_.st_dev &&
+      now.st_ino == file_.st_ino) {
+    ::unlink(path_.c_str());
+  }
+}
+
+std::unique_ptr<Connection> PosixListener::accept() {
+  for (;;) {
+    SocketAddress caller;
+    caller.size = sizeof(caller.storage);
+    Descriptor socket(::accept4(fd(), caller.data(), &caller.size, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (socket.valid()) {
+      std::string name =
+          caller.family() == AF_UNIX ? unix_caller(socket.get(), address_) : caller.to_string();
+      return std::make_unique<PosixConnection>(std::move(socket), std::move(name));
+    }
+    if (would_block(errno)) return nullptr;
+    const bool shortage = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+    const bool ours = errno == EBADF || errno == EINVAL || errno == ENOTSOCK || errno == EFAULT;
+    if (shortage || ours || errno == EPERM) {
+      raise(os_error(fmt::format("cannot accept a connection at {}", address_), errno));
+    }
+    // A caller that gave up while it waited (ECONNABORTED and its kin): on to the next.
+  }
+}
+
+}  // namespace lockstep::sys

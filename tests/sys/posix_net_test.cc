@@ -1,0 +1,228 @@
+// What only real sockets do.
+#include "sys/posix_net.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <atomic>
+#include <thread>
+
+#include "sys/address.h"
+#include "sys/os_error.h"
+#include "sys/posix_socket.h"
+#include "tests/sys/temporary_directory.h"
+
+namespace lockstep::sys {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+TEST(OsError, SaysWhatCauseAndAdvice) {
+  const Status status = os_error("cannot listen at 10.0.0.7:80", EADDRINUSE);
+  EXPECT_EQ(status.kind(), ErrorKind::system_error);
+  EXPECT_EQ(status.code(), Code::already_exists);
+  EXPECT_EQ(
+      status.message(),
+      "cannot listen at 10.0.0.7:80: Address already in use (EADDRINUSE); another process has "
+      "it: choose another address or stop that process");
+  EXPECT_THAT(os_error("x", 99999).message(), HasSubstr("unknown error (99999)"));
+}
+
+TEST(PosixNetwork, SocketsDoNotBlockNorLeakIntoChildren) {
+  PosixNetwork network;
+  auto listener = network.listen("127.0.0.1:0");
+  auto near = network.connect(listener->address());
+  auto poller = network.poller();
+  poller->watch(*listener);
+  ASSERT_TRUE(poller->wait(Deadline::after(10s)));
+  auto far = listener->accept();
+  ASSERT_NE(far, nullptr);
+  poller->forget(*listener);
+  for (const int fd :
+       {dynamic_cast<PosixListener&>(*listener).fd(), dynamic_cast<PosixConnection&>(*near).fd(),
+        dynamic_cast<PosixConnection&>(*far).fd()}) {
+    EXPECT_NE(::fcntl(fd, F_GETFL) & O_NONBLOCK, 0);
+    EXPECT_NE(::fcntl(fd, F_GETFD) & FD_CLOEXEC, 0);
+  }
+  for (auto* end : {near.get(), far.get()}) {
+    int on = 0;
+    socklen_t size = sizeof(on);
+    ASSERT_EQ(::getsockopt(dynamic_cast<PosixConnection&>(*end).fd(), IPPROTO_TCP, TCP_NODELAY, &on,
+                           &size),
+              0);
+    EXPECT_EQ(on, 1);
+  }
+}
+
+TEST(PosixNetwork, AForeignAddressIsRefused) {
+  PosixNetwork network;
+  try {
+    network.listen("192.0.2.1:0");  // reserved for documentation: nobody's
+    FAIL();
+  } catch (const SystemError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("192.0.2.1:0"));
+    EXPECT_THAT(e.what(), HasSubstr("not an address of this host"));
+  }
+}
+
+TEST(PosixNetwork, AnUnknownHostIsNamed) {
+  PosixNetwork network;
+  try {
+    network.connect("no-such-host.invalid:1");
+    FAIL();
+  } catch (const SystemError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("no-such-host.invalid:1"));
+    EXPECT_THAT(e.what(), HasSubstr("check the name"));
+  }
+}
+
+TEST(PosixNetwork, TakesOverTheFileOfADeadListenerOnly) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/socket";
+  {
+    // A listener that dies without cleaning up leaves its file.
+    const Descriptor dead(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    ASSERT_EQ(::bind(dead.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  }
+  struct stat file {};
+  ASSERT_EQ(::stat(path.c_str(), &file), 0);
+  PosixNetwork network;
+  auto listener = network.listen("unix:" + path);
+  EXPECT_THROW(network.listen("unix:" + path), SystemError);
+  listener.reset();
+  EXPECT_NE(::stat(path.c_str(), &file), 0) << "the file goes with the listener";
+
+  const Descriptor plain(::open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+  EXPECT_THROW(network.listen("unix:" + path), SystemError) << "not a socket: not ours";
+  EXPECT_EQ(::stat(path.c_str(), &file), 0);
+}
+
+TEST(PosixNetwork, ACallerOfAUnixSocketIsNamedByItsProcess) {
+  const TemporaryDirectory directory;
+  PosixNetwork network;
+  auto listener = network.listen("unix:" + directory.path() + "/socket");
+  auto near = network.connect(listener->address());
+  auto far = listener->accept();
+  ASSERT_NE(far, nullptr);
+  EXPECT_EQ(far->peer(), listener->address() + " (pid " + std::to_string(::getpid()) + ")");
+}
+
+TEST(PosixNetwork, AFullUnixQueueIsRetried) {
+  PosixNetwork network;
+  const std::string name = "@lockstep-queue-test-" + std::to_string(::getpid());
+  const Descriptor narrow(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  name.copy(address.sun_path + 1, sizeof(address.sun_path) - 1, 1);
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+  ASSERT_EQ(::bind(narrow.get(), reinterpret_cast<const sockaddr*>(&address), size), 0);
+  name.copy(address.sun_path + 1, name.size() - 1, 1);
+  ASSERT_EQ(::listen(narrow.get(), 0), 0);
+  std::vector<std::unique_ptr<Connection>> callers;
+  const std::byte some[1] = {};
+  for (int i = 0; i < 4; ++i) {
+    callers.push_back(network.connect("unix:" + name));
+    EXPECT_EQ(callers.back()->write(some).state, Transfer::State::open);
+  }
+  EXPECT_EQ(callers.back()->write(some).bytes, 0U) << "the queue was not full";
+  std::vector<Descriptor> accepted;
+  for (int i = 0; i < 4; ++i) {
+    for (auto& caller : callers) caller->write(some);
+    accepted.emplace_back(::accept4(narrow.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    EXPECT_TRUE(accepted.back().valid());
+  }
+  EXPECT_EQ(callers.back()->write(some).bytes, 1U);
+}
+
+TEST(PosixNetwork, BytesBeforeAResetAreRead) {
+  PosixNetwork network;
+  auto listener = network.listen("127.0.0.1:0");
+  auto poller = network.poller();
+  auto near = network.connect(listener->address());
+  poller->watch(*listener);
+  ASSERT_TRUE(poller->wait(Deadline::after(10s)));
+  auto far = listener->accept();
+  ASSERT_NE(far, nullptr);
+  poller->forget(*listener);
+  const std::byte hello[5] = {};
+  std::byte some[16];
+  ASSERT_EQ(far->write(hello).bytes, 5U);
+  // Lingering for no time turns the close into a reset.
+  const linger none{.l_onoff = 1, .l_linger = 0};
+  ::setsockopt(dynamic_cast<PosixConnection&>(*far).fd(), SOL_SOCKET, SO_LINGER, &none,
+               sizeof(none));
+  far.reset();
+  poller->watch(*near, Poller::Interest::read);
+  std::size_t got = 0;
+  Transfer moved;
+  do {
+    ASSERT_TRUE(poller->wait(Deadline::after(10s)));
+    moved = near->read(some);
+    got += moved.bytes;
+  } while (moved.state == Transfer::State::open);
+  EXPECT_EQ(got, 5U);
+  EXPECT_EQ(moved.state, Transfer::State::broken);
+  EXPECT_EQ(near->read(some).state, Transfer::State::broken)
+      << "told once by the kernel, kept here";
+  EXPECT_THAT(near->error().message(), HasSubstr("ECONNRESET"));
+  poller->forget(*near);
+}
+
+TEST(PosixPoller, WakeFromAnotherThread) {
+  PosixNetwork network;
+  auto poller = network.poller();
+  for (int i = 0; i < 100; ++i) {
+    const std::jthread waker([&] { poller->wake(); });
+    EXPECT_TRUE(poller->wait(Deadline::after(10s)));
+  }
+}
+
+TEST(PosixPoller, ASignalDoesNotEndTheWait) {
+  struct sigaction quiet {};
+  struct sigaction before {};
+  static std::atomic<int> caught;
+  caught = 0;
+  quiet.sa_handler = [](int) { ++caught; };
+  ASSERT_EQ(::sigaction(SIGUSR1, &quiet, &before), 0);
+  PosixNetwork network;
+  auto poller = network.poller();
+  const pthread_t waiting = ::pthread_self();
+  const Deadline deadline = Deadline::after(30ms);
+  {
+    const std::jthread nuisance([&] {
+      while (!deadline.passed()) {
+        ::pthread_kill(waiting, SIGUSR1);
+        std::this_thread::yield();
+      }
+    });
+    EXPECT_FALSE(poller->wait(deadline));
+    EXPECT_TRUE(deadline.passed());
+  }
+  EXPECT_GT(caught, 0);
+  ::sigaction(SIGUSR1, &before, nullptr);
+}
+
+TEST(PosixPoller, RefusesStrangers) {
+  class Stranger final : public Listener {
+    std::unique_ptr<Connection> accept() override { return nullptr; }
+    [[nodiscard]] std::string address() const override { return ""; }
+  };
+  Stranger stranger;
+  PosixNetwork network;
+  auto poller = network.poller();
+  EXPECT_THROW(poller->watch(stranger), InvalidUsage);
+}
+
+}  // namespace
+}  // namespace lockstep::sys
