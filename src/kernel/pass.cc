@@ -1,0 +1,102 @@
+#include "kernel/pass.h"
+
+#include <cassert>
+#include <cstring>
+
+namespace lockstep::kernel {
+namespace {
+
+using Byte = std::uint8_t;
+
+Steps find_steps(Lane lane, Combine combine, int leaves) {
+  if (is_half(lane)) return find_half_steps(lane, combine, leaves);
+  if (is_floating(lane)) return find_float_steps(lane, combine, leaves);
+  return find_integer_steps(lane, combine, leaves);
+}
+
+/// Bytes of an element of an input, a target and a partial.
+struct Sizes {
+  std::size_t input;
+  std::size_t target;
+};
+constexpr std::size_t kPartialSize = sizeof(float);
+
+/// Results of one step, on their way to the targets.
+struct Outbox {
+  alignas(64) Byte target[kMaxStepBytes];
+  alignas(64) Byte partial[kMaxStepBytes];
+
+  /// Runs one step from these inputs into the box.
+  void run(StepFunction steps, const Pass& pass, const void* const* inputs, std::size_t step) {
+    void* targets[] = {target};
+    void* partials[] = {partial};
+    Pass one = pass;
+    one.inputs = inputs;
+    one.targets = targets;
+    one.target_count = pass.target_count != 0 ? 1 : 0;
+    one.partials = partials;
+    one.partial_count = pass.partial_count != 0 ? 1 : 0;
+    one.count = step;
+    steps(one);
+  }
+
+  /// The first `count` results become elements `begin`... of the targets.
+  void deliver(const Pass& pass, std::size_t target_size, std::size_t begin,
+               std::size_t count) const {
+    for (std::size_t t = 0; t < pass.target_count; ++t) {
+      std::memcpy(static_cast<Byte*>(pass.targets[t]) + begin * target_size, target,
+                  count * target_size);
+    }
+    for (std::size_t t = 0; t < pass.partial_count; ++t) {
+      std::memcpy(static_cast<Byte*>(pass.partials[t]) + begin * kPartialSize, partial,
+                  count * kPartialSize);
+    }
+  }
+};
+
+/// Less than one step: the inputs are padded with zeros.
+void run_padded(const Steps& steps, const Pass& pass, int leaves, Sizes sizes) {
+  alignas(64) Byte padded[kMaxLeaves][kMaxStepBytes];
+  const void* inputs[kMaxLeaves];
+  const std::size_t bytes = pass.count * sizes.input;
+  for (int i = 0; i < leaves; ++i) {
+    std::memset(padded[i], 0, kMaxStepBytes);
+    std::memcpy(padded[i], pass.inputs[i], bytes);
+    inputs[i] = padded[i];
+  }
+  Outbox box;
+  box.run(steps.run, pass, inputs, steps.step);
+  box.deliver(pass, sizes.target, 0, pass.count);
+}
+
+void run_any_count(const Steps& steps, const Pass& pass, int leaves, Sizes sizes) {
+  assert(steps.run != nullptr);
+  if (pass.count % steps.step == 0) return steps.run(pass);
+  if (pass.count < steps.step) return run_padded(steps, pass, leaves, sizes);
+
+  // The last step overlaps the one before it. It is read before anything is written, so that a
+  // target may be an input, and written at the very end.
+  const std::size_t last = pass.count - steps.step;
+  const void* inputs[kMaxLeaves];
+  for (int i = 0; i < leaves; ++i) {
+    inputs[i] = static_cast<const Byte*>(pass.inputs[i]) + last * sizes.input;
+  }
+  Outbox box;
+  box.run(steps.run, pass, inputs, steps.step);
+  Pass whole = pass;
+  whole.count -= pass.count % steps.step;
+  steps.run(whole);
+  box.deliver(pass, sizes.target, last, steps.step);
+}
+
+}  // namespace
+
+void run_pass(Lane lane, Combine combine, int leaves, const Pass& pass) {
+  run_any_count(find_steps(lane, combine, leaves), pass, leaves, {size_of(lane), size_of(lane)});
+}
+
+void run_rounding(Lane lane, const Pass& pass) {
+  run_any_count(find_rounding_steps(lane), pass, 1, {sizeof(float), size_of(lane)});
+}
+
+}  // namespace lockstep::kernel
