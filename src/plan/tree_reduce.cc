@@ -11,115 +11,151 @@
 namespace lockstep::plan {
 namespace {
 
+/// Whether a rank hears back what its sums became, and so learns that they have been received.
+enum class Echo : std::uint8_t { no, yes };
+
 class TreeReduce {
  public:
-  TreeReduce(Builder& b, int root) : b_(b), root_(root) {}
+  TreeReduce(Builder& b, int root, Echo echo) : b_(b), root_(root), echo_(echo) {
+    final_ = visit(b_.root_node());
+    const std::uint64_t longest = std::min(b_.chunk(), b_.request().count);
+    for (auto& bank : banks_) {
+      for (const Node node : regions_) bank.push_back(b_.take_for(node, longest));
+    }
+  }
 
-  /// Brings the sum of chunk j to the root's output. `drains` tells that no result comes back from
-  /// which this rank would learn that its sums have been received.
-  void gather(std::uint64_t j, Slice slice, bool drains) {
-    bank_ = j % 2;
-    next_[bank_] = 0;
-    slice_ = slice;
-    drains_ = drains && j >= 2;
-    std::vector<Piece> pieces = visit(b_.root_node());
+  /// Brings the sum of chunk j to the root's output.
+  void gather(std::uint64_t j, Slice slice) {
+    for (const Move& move : moves_) {
+      if (move.into >= 0) {
+        b_.receive(move.peer, place(j, move.into), slice.count());
+        continue;
+      }
+      Part from = move.parts.front();
+      if (move.sum >= 0) {
+        if (echo_ == Echo::no && j >= 2) b_.drain(move.peer);
+        from.region = move.sum;
+        b_.reduce(pieces(j, slice, move.parts), place(j, move.sum), slice.count(), Finish::no);
+      }
+      b_.send(move.peer, pieces(j, slice, {&from, 1}).front().place, slice.count());
+    }
     if (b_.rank() == root_) {
-      b_.reduce(pieces, b_.output(slice.begin), slice.count(), Finish::yes);
+      b_.reduce(pieces(j, slice, final_), b_.output(slice.begin), slice.count(), Finish::yes);
     }
   }
 
  private:
+  /// A piece of the sum: in a region of the bank, or (region < 0) a leaf in the input.
+  struct Part {
+    Node node;
+    int region;
+  };
+  /// A message of every chunk: received into region `into`, or (into < 0) the sum of the parts,
+  /// which goes to region `sum` unless it is a single leaf.
+  struct Move {
+    int peer;
+    int into = -1;
+    int sum = -1;
+    std::vector<Part> parts = {};
+  };
+
   [[nodiscard]] int home(Node node) const {
     const Node roots = b_.leaves_of(root_);
     const bool inside = node.lo < roots.hi && roots.lo < node.hi;
     return inside ? root_ : b_.layout().rank_of(node.lo);
   }
 
-  /// What this rank holds of the node afterwards, if it is the node's home.
-  std::vector<Piece> visit(Node node) {
+  int take(Node node) {
+    regions_.push_back(node);
+    return static_cast<int>(regions_.size()) - 1;
+  }
+
+  /// What this rank holds of the node in the end, if it is the node's home.
+  std::vector<Part> visit(Node node) {
     const int low = b_.layout().rank_of(node.lo);
     if (low == b_.layout().rank_of(node.hi - 1)) {
-      if (low != b_.rank()) return {};
-      const std::vector<Piece> leaves = b_.leaf_pieces(low, slice_.begin);
-      const auto first = leaves.begin() + (node.lo - b_.layout().first(low));
-      return {first, first + node.size()};
+      std::vector<Part> parts;
+      for (int leaf = node.lo; low == b_.rank() && leaf < node.hi; ++leaf) {
+        parts.push_back({{leaf, leaf + 1}, -1});
+      }
+      return parts;
     }
-    std::vector<Piece> pieces = bring(left(node), home(node));
-    const std::vector<Piece> more = bring(right(node), home(node));
-    pieces.insert(pieces.end(), more.begin(), more.end());
-    return pieces;
+    std::vector<Part> parts = bring(left(node), home(node));
+    const std::vector<Part> more = bring(right(node), home(node));
+    parts.insert(parts.end(), more.begin(), more.end());
+    return parts;
   }
 
   /// Visits a child and moves its sum to the parent's home.
-  std::vector<Piece> bring(Node child, int to) {
-    std::vector<Piece> pieces = visit(child);
+  std::vector<Part> bring(Node child, int to) {
+    std::vector<Part> parts = visit(child);
     const int from = home(child);
-    if (from == to) return pieces;
+    if (from == to) return parts;
     if (b_.rank() == from) {
-      Place place = pieces.front().place;
-      if (child.size() > 1) {
-        place = take(child);
-        if (drains_) b_.drain(to);
-        b_.reduce(pieces, place, slice_.count(), Finish::no);
-      }
-      b_.send(to, place, slice_.count());
+      const int sum = child.size() > 1 ? take(child) : -1;
+      moves_.push_back({.peer = to, .sum = sum, .parts = std::move(parts)});
       return {};
     }
     if (b_.rank() != to) return {};
-    const Place place = take(child);
-    b_.receive(from, place, slice_.count());
-    return {{child, place}};
+    const int into = take(child);
+    moves_.push_back({.peer = from, .into = into});
+    return {{child, into}};
   }
 
-  /// The next region of the bank: every chunk asks for the same ones in the same order.
-  Place take(Node node) {
-    std::vector<Place>& places = places_[bank_];
-    if (next_[bank_] == places.size()) {
-      places.push_back(b_.take_for(node, std::min(b_.chunk(), b_.request().count)));
+  [[nodiscard]] Place place(std::uint64_t j, int region) const {
+    return banks_[j % 2][static_cast<std::size_t>(region)];
+  }
+  [[nodiscard]] std::vector<Piece> pieces(std::uint64_t j, Slice slice,
+                                          std::span<const Part> parts) const {
+    std::vector<Piece> out;
+    out.reserve(parts.size());
+    for (const Part& part : parts) {
+      const int replica = part.node.lo - b_.layout().first(b_.rank());
+      out.push_back({part.node, part.region >= 0
+                                    ? place(j, part.region)
+                                    : Builder::input_of(b_.rank(), replica, slice.begin)});
     }
-    return places[next_[bank_]++];
+    return out;
   }
 
   Builder& b_;
   int root_;
-  Slice slice_;
-  bool drains_ = false;
-  std::size_t bank_ = 0;
-  std::vector<Place> places_[2];
-  std::size_t next_[2] = {};
+  Echo echo_;
+  std::vector<Move> moves_;    // of every chunk, in order
+  std::vector<Part> final_;    // what the root adds in the end
+  std::vector<Node> regions_;  // what each region of a bank is for
+  std::vector<Place> banks_[2];
 };
 
 }  // namespace
 
 Plan reduce_tree(const Request& request, const Layout& layout, int rank) {
   Builder b(request, layout, rank);
-  TreeReduce tree(b, request.root);
+  TreeReduce tree(b, request.root, Echo::no);
   const Slice all{0, request.count};
   for (std::uint64_t j = 0; j < chunks_in(all, b.chunk()); ++j) {
-    tree.gather(j, chunk_of(all, b.chunk(), j), true);
+    tree.gather(j, chunk_of(all, b.chunk(), j));
   }
   return b.done();
 }
 
-/// To rank 0 and down a binomial tree; the sums of the next chunk go up before the result of this
-/// one comes down.
+/// To rank 0 and down a binomial tree. Sums of the next chunk go up before the result of this one
+/// comes down; rank 0 sends a result as soon as it has it.
 Plan all_reduce_tree(const Request& request, const Layout& layout, int rank) {
   Builder b(request, layout, rank);
-  TreeReduce tree(b, 0);
+  TreeReduce tree(b, 0, Echo::yes);
   const std::vector<int> children = binomial_children(rank, b.ranks());
   const Slice all{0, request.count};
   const std::uint64_t chunks = chunks_in(all, b.chunk());
   const auto up = [&](std::uint64_t j) {
-    if (j < chunks) tree.gather(j, chunk_of(all, b.chunk(), j), false);
+    if (j < chunks) tree.gather(j, chunk_of(all, b.chunk(), j));
   };
-  up(0);
+  if (rank != 0) up(0);
   for (std::uint64_t j = 0; j < chunks; ++j) {
     const Slice slice = chunk_of(all, b.chunk(), j);
-    // Rank 0 sends a result as soon as it has it.
-    if (rank != 0) up(j + 1);
+    up(rank == 0 ? j : j + 1);
     if (rank != 0) b.receive(binomial_parent(rank), b.output(slice.begin), slice.count());
     for (const int child : children) b.send(child, b.output(slice.begin), slice.count());
-    if (rank == 0) up(j + 1);
   }
   return b.done();
 }
