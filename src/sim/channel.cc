@@ -145,6 +145,7 @@ bool Channel::is_open(Side side) const noexcept {
 
 void Channel::establish(Side side) {
   End& mine = end(side);
+  if (mine.broken == Break::killed) return send_reset(side);  // the caller died while it called
   if (mine.established || mine.broken != Break::none) return;
   mine.established = true;
   touch(side);

@@ -24,6 +24,8 @@ class Descriptor {
   }
 
   [[nodiscard]] int get() const noexcept { return fd_; }
+  /// Gives it away.
+  [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
   [[nodiscard]] bool valid() const noexcept { return fd_ >= 0; }
 
  private:
