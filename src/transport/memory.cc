@@ -24,6 +24,9 @@ constexpr std::uint64_t stamp(std::uint64_t sequence, std::uint32_t stage) noexc
 constexpr std::uint64_t kLedger = 64;
 constexpr std::uint64_t kMaxLead = kLedger - 16;
 
+/// How long a rank that has seen a disagreement waits for the others' requests before it reports.
+constexpr std::chrono::milliseconds kPatience{100};
+
 }  // namespace
 
 // Written by its own rank only, but for data written through exposed buffers.
@@ -133,6 +136,7 @@ int MemoryLink::begin(const wire::Descriptor& descriptor, const Exposure& mine, 
   sequence_ = descriptor.sequence;
   fingerprint_ = wire::fingerprint(descriptor);
   staging_ = staging;
+  disagreed_ = false;
   if (staging == Staging::slots) ++slot_operations_;
   board.plain.exposure = &mine;
   board.ledger.entries[sequence_ % kLedger].write(descriptor);
@@ -169,7 +173,7 @@ std::size_t MemoryLink::receive(int from, std::span<std::byte> bytes) {
     if (channel.posted.load(std::memory_order_acquire) == taken) break;
     const auto& entry = channel.entries[taken % MemoryGroup::Channel::kEntries];
     if (entry.fingerprint != fingerprint_) {
-      report_mismatch();
+      notice_disagreement();
       return 0;
     }
     const std::size_t now = std::min(bytes.size() - moved, entry.size - channel.taken_bytes);
@@ -203,7 +207,7 @@ bool MemoryLink::reached(int peer, std::uint32_t stage) {
     // The desk keeps this operation's fingerprint until the next but one slot operation, so it can
     // be compared without looking into the ledger.
     if (flag.fingerprint.load(std::memory_order_relaxed) == fingerprint_) return true;
-    report_mismatch();
+    notice_disagreement();
     return false;
   }
   if (board.plain.flag.stamp.load(std::memory_order_acquire) < stamp(sequence_, stage))
@@ -223,9 +227,7 @@ bool MemoryLink::spin(FunctionRef<bool()> done) {
 
 bool MemoryLink::wait(int peer, FunctionRef<bool()> done, Deadline deadline) {
   const auto over = [&] { return done() || failed(); };
-  if (Gate::poll(over, spin_)) return true;
-  // From here on the wait is long: let peers that sleep look at what we asked for, and look at
-  // theirs.
+  // Let peers that sleep look at what we asked for.
   group_->gate(rank_).notify();
   const auto over_or_hopeless = [&] {
     if (over() || disagrees(peer)) return true;
@@ -234,14 +236,26 @@ bool MemoryLink::wait(int peer, FunctionRef<bool()> done, Deadline deadline) {
     if (!over()) report_gone(peer);
     return true;
   };
-  return group_->gate(peer).wait(over_or_hopeless, deadline);
+  const bool in_time = group_->gate(peer).wait(over_or_hopeless, deadline);
+  if (!disagreed_ || failed()) return in_time;
+  // The table is worth a moment: those still on their way will ask for something, too.
+  const Deadline patience = earlier(deadline, Deadline::after(kPatience));
+  for (const int late : missing()) {
+    const auto arrived = [&] { return has_arrived(late) || failed(); };
+    group_->gate(late).wait(arrived, patience);
+  }
+  report_mismatch();
+  return true;
+}
+
+bool MemoryLink::has_arrived(int peer) const {
+  return group_->boards_[peer].ledger.begun.load(std::memory_order_acquire) >= sequence_;
 }
 
 std::vector<int> MemoryLink::missing() const {
   std::vector<int> ranks;
   for (int peer = 0; peer < size(); ++peer) {
-    if (group_->boards_[peer].ledger.begun.load(std::memory_order_acquire) < sequence_)
-      ranks.push_back(peer);
+    if (!has_arrived(peer)) ranks.push_back(peer);
   }
   return ranks;
 }
@@ -256,8 +270,13 @@ bool MemoryLink::agrees(int peer) {
 bool MemoryLink::disagrees(int peer) {
   const auto request = group_->boards_[peer].request(sequence_);
   if (!request || wire::fingerprint(*request) == fingerprint_) return false;
-  report_mismatch();
+  notice_disagreement();
   return true;
+}
+
+void MemoryLink::notice_disagreement() {
+  disagreed_ = true;
+  if (missing().empty()) report_mismatch();
 }
 
 void MemoryLink::report_gone(int peer) {

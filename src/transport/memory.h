@@ -113,11 +113,14 @@ class MemoryLink final : public Link {
   void leave(std::string_view how) noexcept override { group_->leave(rank_, how); }
 
  private:
-  /// First contact: compares descriptors once per peer and operation. False: the generation has
-  /// failed.
+  [[nodiscard]] bool has_arrived(int peer) const;
+  /// First contact: compares descriptors once per peer and operation.
   bool agrees(int peer);
-  /// True, and the generation failed, if the peer has asked for something else in this operation.
+  /// True if the peer has asked for something else in this operation.
   bool disagrees(int peer);
+  /// Reports at once if everybody's request is known; else the operation stays pending and wait()
+  /// reports.
+  void notice_disagreement();
   void report_mismatch();
   void report_gone(int peer);
 
@@ -129,6 +132,7 @@ class MemoryLink final : public Link {
   std::uint64_t fingerprint_ = 0;
   std::uint64_t slot_operations_ = 0;
   Staging staging_ = Staging::none;
+  bool disagreed_ = false;
   std::vector<std::uint64_t> agreed_;  // per peer: last sequence whose descriptors were compared
   std::vector<int> sent_to_;           // peers with bytes on the way in this operation
 };

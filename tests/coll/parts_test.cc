@@ -1,0 +1,113 @@
+// The parts of the engine on their own: turnstile, recorder, planner, calls.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <sstream>
+#include <thread>
+
+#include "coll/planner.h"
+#include "coll/recorder.h"
+#include "coll/turnstile.h"
+
+namespace lockstep::coll {
+namespace {
+
+TEST(Turnstile, ServesTicketsInTheOrderTheyWereTaken) {
+  Turnstile turnstile;
+  std::vector<std::uint64_t> served;
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) {
+        const std::uint64_t ticket = turnstile.take();
+        turnstile.wait(ticket, Deadline::never());
+        served.push_back(ticket);  // only one at a time is here
+        turnstile.pass();
+      }
+    });
+  }
+  threads.clear();
+  ASSERT_EQ(served.size(), 800U);
+  EXPECT_TRUE(std::is_sorted(served.begin(), served.end()));
+  EXPECT_EQ(turnstile.outstanding(), 0U);
+}
+
+TEST(Turnstile, GivesUpAtTheDeadlineAndKeepsTheTicket) {
+  Turnstile turnstile;
+  const auto first = turnstile.take();
+  const auto second = turnstile.take();
+  EXPECT_FALSE(turnstile.wait(second, Deadline::after(std::chrono::milliseconds(20))));
+  EXPECT_TRUE(turnstile.wait(first, Deadline::never()));
+  EXPECT_EQ(turnstile.outstanding(), 2U);
+  turnstile.pass();
+  EXPECT_TRUE(turnstile.wait(second, Deadline::never()));
+}
+
+TEST(Recorder, CanBeReadWhileItIsWritten) {
+  Recorder recorder;
+  std::jthread writer([&](const std::stop_token& stop) {
+    wire::Descriptor descriptor;
+    while (!stop.stop_requested()) {
+      ++descriptor.sequence;
+      descriptor.count = descriptor.sequence;
+      descriptor.kind = 0;
+      descriptor.dtype = static_cast<std::uint8_t>(DType::int64);
+      recorder.begin(descriptor, Here::now(), "ring");
+      recorder.end(descriptor.sequence, Recorder::Outcome::done);
+    }
+  });
+  for (int i = 0; i < 50; ++i) {
+    std::istringstream lines(recorder.text());
+    for (std::string line; std::getline(lines, line);) {
+      // Each line is one record, not a mixture of two: its count is its number.
+      const auto sequence = std::stoull(line);
+      EXPECT_THAT(line, testing::HasSubstr("int64[" + std::to_string(sequence) + "]"));
+    }
+  }
+}
+
+void fill(Call& call, plan::Kind kind, DType dtype, std::uint64_t count) {
+  call.kind = kind;
+  call.dtype = dtype;
+  call.count = count;
+}
+
+TEST(Planner, KeepsPlansAndForgetsTheOldOnes) {
+  Planner planner(plan::Layout::uniform(2), 0, plan::Access::shared, 8192, "");
+  Call small;
+  fill(small, plan::Kind::all_reduce, DType::float32, 4);
+  Call large;
+  fill(large, plan::Kind::all_reduce, DType::float32, 1 << 20);
+  const auto* first = &planner.plan(small);
+  EXPECT_EQ(first, &planner.plan(small));
+  EXPECT_NE(first->algorithm, planner.plan(large).algorithm);
+  EXPECT_EQ(first, &planner.plan(small));
+  for (std::uint64_t count = 0; count < 2000; ++count) {
+    Call call;
+    fill(call, plan::Kind::all_reduce, DType::float32, count);
+    EXPECT_GT(planner.plan(call).plan.code.size(), 0U);
+  }
+}
+
+TEST(Planner, RespectsTheSizeOfSlots) {
+  for (const std::uint64_t count : {1, 100, 1000, 1024, 1025, 2000}) {
+    Planner planner(plan::Layout::uniform(2), 0, plan::Access::shared, 8192, "");
+    Call call;
+    fill(call, plan::Kind::all_reduce, DType::float64, count);
+    EXPECT_LE(planner.plan(call).plan.slot_count * 8, 8192U) << count;
+  }
+}
+
+TEST(Planner, FollowsTheUsersWordWhereItApplies) {
+  Planner planner(plan::Layout::uniform(4), 1, plan::Access::shared, 8192,
+                  "all_reduce=direct:0-64K,halving:64K-");
+  Call small;
+  fill(small, plan::Kind::all_reduce, DType::float32, 100);
+  EXPECT_EQ(planner.plan(small).algorithm->name, "direct");
+  Call large;
+  fill(large, plan::Kind::all_reduce, DType::float32, 1 << 20);
+  EXPECT_EQ(planner.plan(large).algorithm->name, "halving");
+}
+
+}  // namespace
+}  // namespace lockstep::coll

@@ -1,0 +1,139 @@
+// Wrong calls are refused before anything is sent, saying which argument and what it should be; the
+// group works on afterwards.
+#include <gmock/gmock.h>
+
+#include "tests/coll/fixtures.h"
+
+namespace lockstep::coll {
+namespace {
+
+using testing::HasSubstr;
+
+class Usage : public testing::Test {
+ protected:
+  /// One rank makes the wrong call, then both make a right one.
+  void refuses(const std::function<void(Session&)>& wrong, const char* words) {
+    run_ranks(2, [&](Session& group) {
+      if (group.rank() == 0) {
+        try {
+          wrong(group);
+          ADD_FAILURE() << "accepted; expected: " << words;
+        } catch (const InvalidUsage& e) {
+          EXPECT_THAT(e.what(), HasSubstr(words));
+          EXPECT_EQ(e.code(), Code::invalid_argument);
+        }
+      }
+      std::vector<int> x(10, 1);
+      group.all_reduce(Op::sum, std::span(x));
+      EXPECT_EQ(x[9], 2);
+    });
+  }
+
+  std::vector<float> f4 = std::vector<float>(4);
+  std::vector<float> f5 = std::vector<float>(5);
+  std::vector<float> f8 = std::vector<float>(8);
+  std::vector<double> d4 = std::vector<double>(4);
+  std::vector<int> i4 = std::vector<int>(4);
+};
+
+TEST_F(Usage, ElementTypesDiffer) {
+  refuses([&](Session& g) { g.all_reduce(Op::sum, std::span(f4), std::span(d4)); },
+          "input is float32[4] but output is float64[4]");
+}
+TEST_F(Usage, CountsDiffer) {
+  refuses([&](Session& g) { g.all_reduce(Op::sum, std::span(f4), std::span(f5)); },
+          "output has 5 elements; it needs 4");
+  refuses([&](Session& g) { g.all_gather(std::span(f4), std::span(f5)); }, "it needs 8");
+  refuses([&](Session& g) { g.reduce_scatter(Op::sum, std::span(f5), std::span(f4)); },
+          "cannot share equally: give counts");
+  refuses([&](Session& g) { g.all_to_all(std::span(f5), std::span(f5)); }, "overlap");
+}
+TEST_F(Usage, CountsTableOfTheWrongSize) {
+  const std::vector<std::uint64_t> three = {1, 2, 3};
+  refuses([&](Session& g) { g.all_gather(std::span(f4), std::span(f8), three); },
+          "counts has 3 entries; the group has 2 ranks");
+  const std::vector<std::uint64_t> other = {1, 7};
+  refuses([&](Session& g) { g.all_gather(std::span(f4), std::span(f8), other); },
+          "input has 4 elements; it needs 1");
+}
+TEST_F(Usage, RootOutOfRange) {
+  refuses([&](Session& g) { g.broadcast(std::span(f4), Root{2}); },
+          "root is rank 2; the group has ranks 0 to 1");
+  refuses([&](Session& g) { g.broadcast(std::span(f4), Root{-1}); }, "root is rank -1");
+}
+TEST_F(Usage, MessagesToOneselfOrNobody) {
+  refuses([&](Session& g) { g.send(std::span(f4), To{0}); }, "the caller itself");
+  refuses([&](Session& g) { g.receive(std::span(f4), From{5}); }, "from is rank 5");
+}
+TEST_F(Usage, NullPointers) {
+  refuses([&](Session& g) { g.all_reduce(Op::sum, Buffer(DType::float32, nullptr, 4)); },
+          "null pointer with 4 elements");
+}
+TEST_F(Usage, PartialOverlap) {
+  refuses(
+      [&](Session& g) {
+        g.all_reduce(Op::sum, std::span(f8).subspan(0, 4), std::span(f8).subspan(2, 4));
+      },
+      "input and output overlap");
+}
+TEST_F(Usage, OpsThatDoNotExistForAType) {
+  refuses([&](Session& g) { g.all_reduce(Op::mean, std::span(i4)); }, "int32");
+  bool flags[4] = {};
+  refuses([&](Session& g) { g.all_reduce(Op::sum, std::span(flags)); }, "bool");
+  std::vector<std::complex<float>> c(3);
+  refuses([&](Session& g) { g.all_reduce(Op::max, std::span(c)); }, "complex64");
+}
+TEST_F(Usage, AsManyInputsAsReplicas) {
+  const std::vector<ConstBuffer> two(2, ConstBuffer(std::span(f4)));
+  refuses(
+      [&](Session& g) { g.all_reduce(Op::sum, std::span<const ConstBuffer>(two), std::span(f4)); },
+      "2 input buffer(s) given, but this rank has 1 replica(s)");
+}
+TEST_F(Usage, NegativeColor) {
+  refuses([&](Session& g) { static_cast<void>(g.split({.color = -1})); }, "color is -1");
+}
+TEST_F(Usage, RefusedInTheAsynchronousCallItself) {
+  refuses([&](Session& g) { static_cast<void>(g.start_broadcast(std::span(f4), Root{9})); },
+          "root is rank 9");
+}
+
+TEST(JoinUsage, BadSeats) {
+  Hub hub;
+  EXPECT_THROW(static_cast<void>(hub.join({.size = 0, .rank = 0})), InvalidUsage);
+  EXPECT_THROW(static_cast<void>(hub.join({.size = 2, .rank = 2})), InvalidUsage);
+  EXPECT_THROW(static_cast<void>(hub.join({.size = 2})), InvalidUsage);
+  SessionOptions none;
+  none.replicas = 0;
+  EXPECT_THROW(static_cast<void>(hub.join({.size = 1, .rank = 0, .options = none})), InvalidUsage);
+  SessionOptions odd;
+  odd.algorithms = "all_reduce=carrier_pigeon";
+  EXPECT_THROW(static_cast<void>(hub.join({.size = 1, .rank = 0, .options = odd})), InvalidUsage);
+}
+
+TEST(JoinUsage, ATakenRankIsRefusedAndTheOthersGoOn) {
+  Hub hub;
+  std::jthread first([&] {
+    Session group = hub.join({.size = 2, .rank = 0});
+    group.barrier();
+  });
+  // Either the first thread sits at rank 0 already, or we do: then it is the one refused. So ask
+  // until the seat is taken for certain: a third thread joins as rank 0 with a short timeout.
+  for (;;) {
+    try {
+      Session other = hub.join(
+          {.group = "world", .size = 2, .rank = 0, .timeout = std::chrono::nanoseconds(1)});
+      ADD_FAILURE() << "two ranks 0 in one group";
+      break;
+    } catch (const InvalidUsage& e) {
+      EXPECT_THAT(e.what(), HasSubstr("rank 0 has joined already"));
+      break;
+    } catch (const Timeout&) {
+      continue;
+    }
+  }
+  Session group = hub.join({.size = 2, .rank = 1});
+  group.barrier();
+}
+
+}  // namespace
+}  // namespace lockstep::coll
