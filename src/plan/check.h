@@ -24,7 +24,7 @@ struct CheckOptions {
 };
 
 struct Verdict {
-  std::string problem;       // empty: proven. Else what, which rank, which instruction
+  std::string problem = {};  // empty: proven. Else what, which rank, which instruction
   Order order = Order::any;  // fixed_tree if every sum is associated as the fixed tree
 };
 

@@ -335,14 +335,17 @@ std::string find_malformed(const Request& request, const Layout& layout,
     return fmt::format("{} has no in-place form", to_string(request.kind));
   }
   for (int rank = 0; rank < layout.ranks(); ++rank) {
+    // Slots are used in turn: a rank that skips one would be at another slot than its peers.
+    if ((plans[static_cast<std::size_t>(rank)].slot_count == 0) !=
+        (plans.front().slot_count == 0)) {
+      return fmt::format("rank {} and rank 0 differ in whether slots are used", rank);
+    }
+  }
+  for (int rank = 0; rank < layout.ranks(); ++rank) {
     const Plan& plan = plans[static_cast<std::size_t>(rank)];
     if (plan.scratch_count > kMostElements || plan.partial_count > kMostElements ||
         plan.slot_count > kMostElements) {
       return fmt::format("rank {}: too much memory for a check", rank);
-    }
-    // Slots are used in turn: a rank that skips one would be at another slot than its peers.
-    if ((plan.slot_count == 0) != (plans.front().slot_count == 0)) {
-      return fmt::format("rank {} and rank 0 differ in whether slots are used", rank);
     }
     std::string problem = Form(request, layout, plans, aliasing, rank).find();
     if (!problem.empty()) return problem;

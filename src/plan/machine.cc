@@ -169,10 +169,7 @@ bool Machine::end(int rank) {
   Processor& self = ranks_[at(rank)];
   if (self.unreceived > 0) return false;
   ++self.clock[at(rank)];
-  for (int peer = 0; peer < n_; ++peer) {
-    const Channel& to = channel(rank, peer);
-    if (!to.received.empty()) join(self.clock, to.received);
-  }
+  for (int peer = 0; peer < n_; ++peer) drain(rank, peer);
   check_result(rank);
   if (!failed() && request_.kind == Kind::barrier) check_barrier(rank);
   const Buffers& buffers = buffers_[at(rank)];
@@ -240,15 +237,20 @@ bool Machine::receive(int rank, const Instruction& code) {
       write(rank, cell + i, memory_.value(message.cell + i));
     }
   }
-  from.received = self.clock;
+  from.undrained.push_back({message.cell, message.count, now(rank)});
   --ranks_[at(code.peer)].unreceived;
   return !failed();
 }
 
 bool Machine::drain(int rank, int peer) {
-  const Channel& to = channel(rank, peer);
+  Channel& to = channel(rank, peer);
   if (!to.queue.empty()) return false;
-  if (!to.received.empty()) join(ranks_[at(rank)].clock, to.received);
+  for (const Received& message : to.undrained) {
+    for (std::uint64_t i = 0; i < message.count; ++i) {
+      memory_.move_read(message.cell + i, message.by, now(rank));
+    }
+  }
+  to.undrained.clear();
   return true;
 }
 

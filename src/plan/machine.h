@@ -2,10 +2,11 @@
 // row. check.h says what is proven; this is how.
 //
 // A rank runs until it must wait; ranks take turns. Values are expressions (symbols.h). Every
-// instruction is an event of its rank; a message orders its send before its receive and its receive
-// before the sender's drain, publish is ordered before the await that sees it, and two accesses to
-// one cell of which one writes must be ordered. Because waits are the only choice points and each
-// has one possible partner, one interleaving stands for all.
+// instruction is an event of its rank; a message orders its send before its receive, publish is
+// ordered before the await that sees it, and two accesses to one cell of which one writes must be
+// ordered. A message reads its cells at any time up to its receive; after a drain they are free,
+// but a drain tells nothing else of the peer (a transport may have taken a copy). Because waits are
+// the only choice points and each has one possible partner, one interleaving stands for all.
 #pragma once
 
 #include <deque>
@@ -55,10 +56,16 @@ class Machine {
     std::size_t partial = 0;
     std::vector<std::size_t> slots;
   };
-  /// Messages from one rank to another, and the receiver's clock at its last receive.
+  /// Cells a message was read from, and the receive that read them.
+  struct Received {
+    std::size_t cell = 0;
+    std::uint64_t count = 0;
+    Epoch by;
+  };
+  /// Messages from one rank to another.
   struct Channel {
     std::deque<Message> queue;
-    VectorClock received;
+    std::vector<Received> undrained;
   };
 
   enum class Progress : std::uint8_t { none, some };

@@ -26,6 +26,19 @@ void MemoryModel::note_read(std::size_t index, Epoch by) {
       by.clock;
 }
 
+void MemoryModel::move_read(std::size_t index, Epoch from, Epoch to) {
+  Cell& cell = cells_[index];
+  if (cell.readers < 0) {
+    if (cell.read == from) cell.read = to;
+    return;
+  }
+  const std::size_t first = static_cast<std::size_t>(cell.readers) * ranks_;
+  std::uint32_t& clock = many_[first + static_cast<std::size_t>(from.rank)];
+  if (clock != from.clock) return;
+  clock = 0;
+  many_[first + static_cast<std::size_t>(to.rank)] = to.clock;
+}
+
 bool MemoryModel::may_write(std::size_t index, const VectorClock& now,
                             int& culprit) const noexcept {
   const Cell& cell = cells_[index];

@@ -23,6 +23,7 @@ struct Epoch {
   std::int32_t rank = -1;  // -1: none
   std::uint32_t clock = 0;
 
+  friend bool operator==(const Epoch&, const Epoch&) = default;
   [[nodiscard]] bool before(const VectorClock& now) const noexcept {
     return rank < 0 || clock <= now[static_cast<std::size_t>(rank)];
   }
@@ -58,6 +59,8 @@ class MemoryModel {
     return cells_[cell].written.before(now);
   }
   void note_read(std::size_t cell, Epoch by);
+  /// If `from` is the last read of its rank, it counts as `to` from now on.
+  void move_read(std::size_t cell, Epoch from, Epoch to);
   /// Whether all accesses so far are ordered before `now`; else the rank of one that is not, as
   /// `culprit`.
   bool may_write(std::size_t cell, const VectorClock& now, int& culprit) const noexcept;

@@ -6,12 +6,12 @@
 //
 // Meaning of the instructions:
 //   send     starts sending a region to a peer; the region must not change until the peer has
-//   received
-//            it (ordered by a later message from that peer) or until a drain of that peer
+//            received it (ordered by a later message from that peer) or until a drain of that peer
 //   receive  waits until a region has been filled by the next bytes that the peer sent; bytes
 //   between
 //            two ranks keep their order, so halves match one to one
-//   drain    waits until the peer has received everything sent to it
+//   drain    waits until the peer has received everything sent to it, or at least until that memory
+//            may change (a transport may hold a copy): it tells nothing else about the peer
 //   publish  makes everything done so far visible to all ranks under a stage number, growing from 1
 //   await    waits until the peer has published that stage (or a later one) in this operation
 //   reduce   combines source regions into target regions (kernel/reduce.h); `finish` marks the one
