@@ -33,17 +33,19 @@ class Exchange {
     }
     const std::uint64_t own = std::min(b_.chunk(), mine().count());
     const std::uint64_t theirs = std::min(b_.chunk(), longest);
-    for (auto& bank : banks_) {
-      bank.received.resize(n);
-      bank.staged.resize(n);
-      for (int i = 1; i < b_.ranks(); ++i) {
-        const int peer = b_.neighbour(i);
-        for (const Node node : forests_[at(peer)]) {
-          bank.received[at(peer)].push_back({node, b_.take_for(node, own)});
-        }
-        if (slices_[at(peer)].count() == 0) continue;
+    received_.resize(n);
+    for (int peer = 0; peer < b_.ranks(); ++peer) {
+      if (peer == b_.rank()) continue;
+      for (const Node node : forests_[at(peer)]) {
+        received_[at(peer)].push_back({node, b_.take_for(node, own)});
+      }
+    }
+    for (auto& bank : staged_) {
+      bank.resize(n);
+      for (int peer = 0; peer < b_.ranks(); ++peer) {
+        if (peer == b_.rank() || slices_[at(peer)].count() == 0) continue;
         for (const Node node : forests_[at(b_.rank())]) {
-          if (node.size() > 1) bank.staged[at(peer)].push_back(b_.take_partial(theirs));
+          if (node.size() > 1) bank[at(peer)].push_back(b_.take_partial(theirs));
         }
       }
     }
@@ -62,11 +64,6 @@ class Exchange {
   }
 
  private:
-  struct Bank {
-    std::vector<std::vector<Piece>> received;  // by peer
-    std::vector<std::vector<Place>> staged;    // by peer: partial sums on their way out
-  };
-
   static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
   [[nodiscard]] Slice mine() const { return slices_[at(b_.rank())]; }
   [[nodiscard]] Slice part(int owner, std::uint64_t j) const {
@@ -82,9 +79,10 @@ class Exchange {
       const Slice slice = part(owner, j);
       if (slice.count() == 0) continue;
       const std::vector<Piece> leaves = b_.leaf_pieces(b_.rank(), slice.begin);
-      const std::vector<Place>& staged = banks_[j % 2].staged[at(owner)];
-      // With shared results the owner's result of chunk j - 2 has come back, so it has these.
-      if (share_ == Share::no && j >= 2 && !staged.empty()) b_.drain(owner);
+      const std::vector<Place>& staged = staged_[j % 2][at(owner)];
+      // With shared results the owner's result of chunk j - 2 has come back, so it has these. Else
+      // one drain serves both banks: it waits for everything sent.
+      if (share_ == Share::no && j >= 2 && j % 2 == 0 && !staged.empty()) b_.drain(owner);
       std::size_t next_leaf = 0;
       std::size_t next_staged = 0;
       for (const Node node : forests_[at(b_.rank())]) {
@@ -105,7 +103,7 @@ class Exchange {
     const Slice slice = part(b_.rank(), j);
     for (int i = 1; i < b_.ranks(); ++i) {
       const int peer = b_.neighbour(-i);
-      for (const Piece& piece : banks_[j % 2].received[at(peer)]) {
+      for (const Piece& piece : received_[at(peer)]) {
         b_.receive(peer, piece.place, slice.count());
       }
     }
@@ -116,7 +114,7 @@ class Exchange {
     std::vector<Piece> pieces;
     for (int peer = 0; peer < b_.ranks(); ++peer) {
       const std::vector<Piece> here =
-          peer == b_.rank() ? b_.leaf_pieces(peer, slice.begin) : banks_[j % 2].received[at(peer)];
+          peer == b_.rank() ? b_.leaf_pieces(peer, slice.begin) : received_[at(peer)];
       pieces.insert(pieces.end(), here.begin(), here.end());
     }
     b_.reduce(pieces, result(b_.rank(), slice), slice.count(), Finish::yes);
@@ -142,8 +140,9 @@ class Exchange {
   std::vector<std::uint64_t> results_;
   Share share_;
   std::uint64_t rounds_ = 0;
-  std::vector<std::vector<Node>> forests_;  // by rank
-  Bank banks_[2];
+  std::vector<std::vector<Node>> forests_;     // by rank
+  std::vector<std::vector<Piece>> received_;   // by peer: used anew for every chunk
+  std::vector<std::vector<Place>> staged_[2];  // two banks, by peer: partial sums to be sent
 };
 
 }  // namespace

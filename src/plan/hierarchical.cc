@@ -94,7 +94,7 @@ class Hierarchical {
     take_regions();
     for (std::uint64_t j = 0; j < chunks(); ++j) {
       const Slice slice = chunk(j);
-      const std::vector<Piece> pieces = collect(slice, j >= 1);
+      const std::vector<Piece> pieces = collect(slice);
       exchange(slice, pieces);
       for (int rank = hosts_[mine_].first + 1; rank < hosts_[mine_].end; ++rank) {
         b_.send(rank, b_.output(slice.begin), slice.count());
@@ -120,14 +120,10 @@ class Hierarchical {
     }
   }
 
-  /// The host's subtrees for one chunk. Single leaves stay where they are.
-  std::vector<Piece> collect(Slice slice, bool again) {
-    // The other leaders must have what was sent from these regions for the chunk before.
-    if (again) {
-      for (std::size_t h = 0; h < hosts_.size(); ++h) {
-        if (h != mine_) b_.drain(hosts_[h].first);
-      }
-    }
+  /// The host's subtrees for one chunk. Single leaves stay where they are. Regions are used anew
+  /// for every chunk: with another leader's result of a chunk it has also received our pieces of
+  /// it.
+  std::vector<Piece> collect(Slice slice) {
     std::vector<Piece> have = b_.leaf_pieces(b_.rank(), slice.begin);
     for (const Piece& piece : from_ranks_) {
       b_.receive(b_.layout().rank_of(piece.node.lo), piece.place, slice.count());

@@ -1,7 +1,7 @@
 // Reductions along the fixed tree itself. Every node has a home rank: the root's if the root holds
 // some of its replicas, else that of its lowest replica. The children's homes send what they have
 // to the node's home, which adds only when it must send or finish: one pass over all it received.
-// Pipelined by chunks; regions alternate between two banks.
+// Pipelined by chunks; sums to be sent alternate between two banks.
 #include <algorithm>
 
 #include "plan/binomial.h"
@@ -19,8 +19,10 @@ class TreeReduce {
   TreeReduce(Builder& b, int root, Echo echo) : b_(b), root_(root), echo_(echo) {
     final_ = visit(b_.root_node());
     const std::uint64_t longest = std::min(b_.chunk(), b_.request().count);
-    for (auto& bank : banks_) {
-      for (const Node node : regions_) bank.push_back(b_.take_for(node, longest));
+    for (const Region& region : regions_) {
+      const Place first = b_.take_for(region.node, longest);
+      banks_[0].push_back(first);
+      banks_[1].push_back(region.sent ? b_.take_for(region.node, longest) : first);
     }
   }
 
@@ -33,7 +35,8 @@ class TreeReduce {
       }
       Part from = move.parts.front();
       if (move.sum >= 0) {
-        if (echo_ == Echo::no && j >= 2) b_.drain(move.peer);
+        // Once for both banks: a drain waits for everything sent.
+        if (echo_ == Echo::no && j >= 2 && j % 2 == 0) b_.drain(move.peer);
         from.region = move.sum;
         b_.reduce(pieces(j, slice, move.parts), place(j, move.sum), slice.count(), Finish::no);
       }
@@ -50,6 +53,10 @@ class TreeReduce {
     Node node;
     int region;
   };
+  struct Region {
+    Node node;
+    bool sent = false;  // needs a second bank: it is written while its last message is on its way
+  };
   /// A message of every chunk: received into region `into`, or (into < 0) the sum of the parts,
   /// which goes to region `sum` unless it is a single leaf.
   struct Move {
@@ -65,8 +72,8 @@ class TreeReduce {
     return inside ? root_ : b_.layout().rank_of(node.lo);
   }
 
-  int take(Node node) {
-    regions_.push_back(node);
+  int take(Region region) {
+    regions_.push_back(region);
     return static_cast<int>(regions_.size()) - 1;
   }
 
@@ -92,12 +99,12 @@ class TreeReduce {
     const int from = home(child);
     if (from == to) return parts;
     if (b_.rank() == from) {
-      const int sum = child.size() > 1 ? take(child) : -1;
+      const int sum = child.size() > 1 ? take({.node = child, .sent = true}) : -1;
       moves_.push_back({.peer = to, .sum = sum, .parts = std::move(parts)});
       return {};
     }
     if (b_.rank() != to) return {};
-    const int into = take(child);
+    const int into = take({.node = child});
     moves_.push_back({.peer = from, .into = into});
     return {{child, into}};
   }
@@ -121,9 +128,9 @@ class TreeReduce {
   Builder& b_;
   int root_;
   Echo echo_;
-  std::vector<Move> moves_;    // of every chunk, in order
-  std::vector<Part> final_;    // what the root adds in the end
-  std::vector<Node> regions_;  // what each region of a bank is for
+  std::vector<Move> moves_;  // of every chunk, in order
+  std::vector<Part> final_;  // what the root adds in the end
+  std::vector<Region> regions_;
   std::vector<Place> banks_[2];
 };
 
