@@ -25,8 +25,12 @@ std::atomic<std::uint64_t> last_generation = 0;
 struct Meeting {
   int size = 0;
   bool by_member = false;
-  std::map<int, SessionOptions> by_rank;
-  std::map<std::string, SessionOptions> by_name;
+  struct Guest {
+    int replicas = 1;
+    int host = 0;
+  };
+  std::map<int, Guest> by_rank;
+  std::map<std::string, Guest> by_name;
   std::shared_ptr<transport::MemoryFabric> fabric;  // once complete
   Status error;                                     // sticky
 
@@ -68,14 +72,15 @@ Status sit_down(Meeting& meeting, const Hub::Seat& seat) {
         fmt::format("group \"{}\": {} has joined already", seat.group,
                     by_member ? "member " + seat.member : fmt::format("rank {}", seat.rank)));
   }
+  const Meeting::Guest guest{seat.options.replicas, seat.host};
   if (by_member) {
-    meeting.by_name.emplace(seat.member, seat.options);
+    meeting.by_name.emplace(seat.member, guest);
   } else {
-    meeting.by_rank.emplace(seat.rank, seat.options);
+    meeting.by_rank.emplace(seat.rank, guest);
   }
   if (meeting.present() < meeting.size) return {};
-  for (const auto& [_, options] : meeting.by_name) {
-    meeting.by_rank.emplace(static_cast<int>(meeting.by_rank.size()), options);
+  for (const auto& [_, each] : meeting.by_name) {
+    meeting.by_rank.emplace(static_cast<int>(meeting.by_rank.size()), each);
   }
   meeting.fabric = std::make_shared<transport::MemoryFabric>(meeting.size, ++last_generation);
   return {};
@@ -161,10 +166,10 @@ Session Hub::join(const Seat& seat) {
       rank = static_cast<int>(
           std::distance(meeting->by_name.begin(), meeting->by_name.find(seat.member)));
     }
-    for (const auto& [member, options] : meeting->by_rank) {
+    for (const auto& [member, guest] : meeting->by_rank) {
       spec.members.push_back(member);
-      spec.replicas.push_back(options.replicas);
-      spec.hosts.push_back(0);
+      spec.replicas.push_back(guest.replicas);
+      spec.hosts.push_back(guest.host);
     }
   }
   return Session(std::make_shared<Session::Impl>(meeting->fabric, std::move(spec), rank,

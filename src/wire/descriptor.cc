@@ -31,6 +31,7 @@ std::string describe(const Descriptor& d) {
   if (d.dtype < kDTypeCount) {
     text += fmt::format(" {}[{}]", to_string(static_cast<DType>(d.dtype)), d.count);
   }
+  if (d.shape_hash != 0) text += fmt::format(" (shape {:08x})", d.shape_hash >> 32);
   if (d.root >= 0) text += fmt::format(" root {}", d.root);
   if (d.to >= 0) text += fmt::format(" to {}", d.to);
   if (!d.name_text().empty()) {

@@ -2,6 +2,11 @@
 // time.
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <thread>
+
 #include "tests/coll/fixtures.h"
 
 namespace lockstep::coll {
@@ -103,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Disagreements,
                                                                          std::span(y));
                                                       },
                                                       {"all_gather float32[9]"}}),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& each) { return each.param.name; });
 
 TEST(Mismatch, ShapesOfEqualSizeDisagree) {
   const auto thrown = outcomes(2, [](Session& group) {
@@ -119,6 +124,7 @@ TEST(Mismatch, RootsDisagree) {
   const auto thrown = outcomes(3, [](Session& group) {
     std::vector<float> x(6);
     group.broadcast(std::span(x), Root{group.rank() == 1 ? 2 : 0});
+    group.barrier();  // rank 2's part of the broadcast may be over before the others disagree
   });
   const Mismatch e = same_everywhere<Mismatch>(thrown);
   EXPECT_THAT(e.culprits(), ElementsAre(1));

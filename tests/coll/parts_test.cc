@@ -82,7 +82,7 @@ TEST(Planner, KeepsPlansAndForgetsTheOldOnes) {
   EXPECT_EQ(first, &planner.plan(small));
   EXPECT_NE(first->algorithm, planner.plan(large).algorithm);
   EXPECT_EQ(first, &planner.plan(small));
-  for (std::uint64_t count = 0; count < 2000; ++count) {
+  for (std::uint64_t count = 1; count < 2000; ++count) {
     Call call;
     fill(call, plan::Kind::all_reduce, DType::float32, count);
     EXPECT_GT(planner.plan(call).plan.code.size(), 0U);

@@ -2,7 +2,11 @@
 // reference.
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <cmath>
+#include <mutex>
+#include <optional>
+#include <thread>
 
 #include "tests/coll/fixtures.h"
 

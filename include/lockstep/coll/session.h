@@ -6,7 +6,8 @@
 // Every rank of the group makes the same calls in the same order; a rank that asks for something
 // else is found before any data is mixed and every rank throws Mismatch with a table of who asked
 // for what. The first failure ends the generation: all waits on all ranks throw, naming the same
-// culprits, and so does every later call. A group of one makes every operation a copy or nothing.
+// culprits, and so does every later call (also on a rank whose own part was over already). A group
+// of one makes every operation a copy or nothing.
 //
 // Each collective exists twice: name(...) blocks, start_name(...) returns a Work. Operations of one
 // session run one after another in the order they were called, from whatever threads.

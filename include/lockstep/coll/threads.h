@@ -29,6 +29,8 @@ class Hub {
     /// order.
     int rank = -1;
     std::string member = {};
+    /// A label of the host this rank counts as being on, to try out layouts of several hosts.
+    int host = 0;
     std::chrono::nanoseconds timeout = std::chrono::seconds(60);
     SessionOptions options = {};
   };
