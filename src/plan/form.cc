@@ -14,11 +14,6 @@ std::uint64_t sum_of(const std::vector<std::uint64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
 }
 
-bool has_counts(Kind kind) {
-  return kind == Kind::all_gather || kind == Kind::reduce_scatter || kind == Kind::gather ||
-         kind == Kind::scatter;
-}
-
 std::string bad_request(const Request& request, const Layout& layout) {
   const int n = layout.ranks();
   if (request.root < 0 || request.root >= n) return fmt::format("no rank {} (root)", request.root);
@@ -243,6 +238,15 @@ const char* verb_text(Verb verb) {
 }
 
 }  // namespace
+
+bool has_counts(Kind kind) noexcept {
+  return kind == Kind::all_gather || kind == Kind::reduce_scatter || kind == Kind::gather ||
+         kind == Kind::scatter;
+}
+
+std::uint64_t element_count(const Request& request) {
+  return has_counts(request.kind) ? sum_of(request.counts) : request.count;
+}
 
 bool is_reduction(Kind kind) noexcept {
   return kind == Kind::all_reduce || kind == Kind::reduce || kind == Kind::reduce_scatter;

@@ -15,6 +15,11 @@ std::uint64_t input_count(const Request& request, const Layout& layout, int rank
 int input_number(const Request& request, const Layout& layout, int rank);
 std::uint64_t output_count(const Request& request, const Layout& layout, int rank);
 
+/// Whether the request has a count per rank.
+bool has_counts(Kind kind) noexcept;
+/// Elements of the request: count, or the sum of counts.
+std::uint64_t element_count(const Request& request);
+
 /// Whether the collective adds.
 bool is_reduction(Kind kind) noexcept;
 

@@ -42,8 +42,8 @@ struct Situation {
 
 struct Candidate {
   const Algorithm* algorithm;
-  std::string refusal;      // empty: usable
-  double microseconds = 0;  // estimate; only if usable
+  std::string refusal = {};  // empty: usable
+  double microseconds = 0;   // estimate; only if usable
 };
 
 struct Choice {

@@ -119,11 +119,6 @@ std::vector<int> roots_for(Kind kind, const Layout& layout, Extent extent) {
   return roots;
 }
 
-bool has_counts(Kind kind) {
-  return kind == Kind::all_gather || kind == Kind::reduce_scatter || kind == Kind::gather ||
-         kind == Kind::scatter;
-}
-
 /// All requests of a kind on a layout.
 std::vector<Request> requests_for(Kind kind, const Layout& layout, Extent extent) {
   std::vector<Request> requests;
