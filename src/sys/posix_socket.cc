@@ -84,14 +84,15 @@ PosixConnection::PosixConnection(Descriptor socket, std::string peer)
 }
 
 void PosixConnection::call() noexcept {
-  if (::connect(fd(), target_.data(), target_.size) == 0) {
+  const int result = ::connect(fd(), target_.data(), target_.size) == 0 ? 0 : errno;
+  // A Unix listener's queue may be full: called again at the next transfer.
+  if (would_block(result)) return;
+  // An interrupted call goes on in the kernel like one under way.
+  if (result == 0 || result == EINPROGRESS || result == EINTR || result == EALREADY) {
     phase_ = Phase::connecting;
-  } else if (errno == EINPROGRESS || errno == EINTR || errno == EALREADY) {
-    phase_ = Phase::connecting;  // goes on in the kernel, after a signal too
-  } else if (!would_block(errno)) {
-    error_ = errno;
+  } else {
+    error_ = result;
   }
-  // EAGAIN: the queue of a Unix listener is full; called again at the next transfer.
 }
 
 bool PosixConnection::settled() noexcept {
