@@ -103,7 +103,8 @@ void Session::Impl::close() noexcept {
   }
   messages.clear();
   pump.reset();
-  executor_.link().leave("has left the group (its session was closed)");
+  executor_.link().leave();
+  if (spec_.id == kWorld) fabric_->leave(spec_.members[rank_]);
 }
 
 }  // namespace lockstep::coll

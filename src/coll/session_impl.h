@@ -14,10 +14,13 @@
 
 namespace lockstep::coll {
 
+/// The id of the group of all ranks.
+inline constexpr std::uint64_t kWorld = 0;
+
 /// A group of a generation: which of its ranks, how many replicas each has, and an id all members
 /// agree on.
 struct GroupSpec {
-  std::uint64_t id = 0;
+  std::uint64_t id = kWorld;
   std::vector<int> members;
   std::vector<int> replicas;
   std::vector<int> hosts;

@@ -26,6 +26,8 @@ class Fabric {
   [[nodiscard]] virtual bool failed() const noexcept = 0;
   [[nodiscard]] virtual Status failure() const = 0;
   virtual void fail(const Status& why) noexcept = 0;
+  /// A rank of the generation takes part in none of its groups any more.
+  virtual void leave(int rank) noexcept = 0;
 };
 
 }  // namespace lockstep::transport

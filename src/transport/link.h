@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "base/deadline.h"
@@ -97,8 +96,8 @@ class Link {
   [[nodiscard]] virtual std::vector<int> missing() const { return {}; }
   /// What this group's `rank` is called in the generation.
   [[nodiscard]] virtual int member(int rank) const noexcept { return rank; }
-  /// This rank takes part no more; `how` completes the sentence "rank 3 ...".
-  virtual void leave(std::string_view how) noexcept { (void)how; }
+  /// This rank takes part in this group no more.
+  virtual void leave() noexcept {}
 };
 
 }  // namespace lockstep::transport

@@ -6,10 +6,8 @@
 #include <array>
 #include <cstring>
 #include <optional>
-#include <string>
 
 #include "base/atomic_box.h"
-#include "base/mutex.h"
 #include "transport/mismatch.h"
 
 namespace lockstep::transport {
@@ -46,14 +44,12 @@ struct MemoryGroup::Board {
   };
   struct alignas(64) Ledger {
     std::atomic<std::uint64_t> begun = 0;  // last sequence whose entry is valid
-    std::atomic<bool> gone = false;
+    std::atomic<bool> left = false;
     std::array<AtomicBox<wire::Descriptor>, kLedger> entries;  // ordered by begun
   };
 
   Plain plain;
   Ledger ledger;
-  Mutex mutex;
-  std::string how GUARDED_BY(mutex);  // it left
   std::array<Desk, plan::kSlots> desks;
 
   [[nodiscard]] std::optional<wire::Descriptor> request(std::uint64_t sequence) const {
@@ -102,13 +98,13 @@ MemoryGroup::Channel& MemoryGroup::channel(int from, int to) noexcept {
   return channels_[static_cast<std::size_t>(from) * members_.size() + static_cast<std::size_t>(to)];
 }
 
-void MemoryGroup::leave(int rank, std::string_view how) noexcept {
-  Board& board = boards_[rank];
-  {
-    const MutexLock lock(board.mutex);
-    board.how = how;
-  }
-  board.ledger.gone.store(true);
+void MemoryGeneration::leave(int rank) noexcept {
+  gates_[rank].left.store(true);
+  gate(rank).notify();
+}
+
+void MemoryGroup::leave(int rank) noexcept {
+  boards_[rank].ledger.left.store(true);
   gate(rank).notify();
 }
 
@@ -231,9 +227,9 @@ bool MemoryLink::wait(int peer, FunctionRef<bool()> done, Deadline deadline) {
   group_->gate(rank_).notify();
   const auto over_or_hopeless = [&] {
     if (over() || disagrees(peer)) return true;
-    if (!group_->boards_[peer].ledger.gone.load()) return false;
-    // What it did before it left counts, so look once more after having seen it gone.
-    if (!over()) report_gone(peer);
+    if (!has_left(peer)) return false;
+    // What it did before it left counts, so look once more after having seen it leave.
+    if (!over()) report_left(peer);
     return true;
   };
   const bool in_time = group_->gate(peer).wait(over_or_hopeless, deadline);
@@ -279,20 +275,19 @@ void MemoryLink::notice_disagreement() {
   if (missing().empty()) report_mismatch();
 }
 
-void MemoryLink::report_gone(int peer) {
-  MemoryGroup::Board& board = group_->boards_[peer];
-  std::string how;
-  {
-    const MutexLock lock(board.mutex);
-    how = board.how;
-  }
-  const int culprit = group_->members_[peer];
+bool MemoryLink::has_left(int peer) const {
+  return group_->boards_[peer].ledger.left.load() || generation_.has_left(member(peer));
+}
+
+void MemoryLink::report_left(int peer) {
   const auto request = group_->boards_[rank_].request(sequence_);
   fail({ErrorKind::peer_lost,
         Code::unavailable,
-        fmt::format("rank {} {}, but rank {} needs it for operation {}: {}", culprit, how,
-                    group_->members_[rank_], sequence_, request ? wire::describe(*request) : "?"),
-        {culprit}});
+        fmt::format("rank {} has left the group (its session was closed), but rank {} needs it for "
+                    "operation {}: {}",
+                    member(peer), member(rank_), sequence_,
+                    request ? wire::describe(*request) : "?"),
+        {member(peer)}});
 }
 
 void MemoryLink::report_mismatch() {

@@ -17,7 +17,6 @@
 #include <cstddef>
 #include <map>
 #include <memory>
-#include <string_view>
 #include <vector>
 
 #include "base/gate.h"
@@ -28,8 +27,8 @@
 
 namespace lockstep::transport {
 
-/// What all ranks of one generation in this process share: the failure that ends it, and a gate per
-/// rank at which others sleep while they wait for that rank.
+/// What all ranks of one generation in this process share: the failure that ends it, who has left,
+/// and a gate per rank at which others sleep while they wait for that rank.
 class MemoryGeneration {
  public:
   explicit MemoryGeneration(int ranks);
@@ -40,9 +39,14 @@ class MemoryGeneration {
   /// Ends the generation and wakes everybody. The first cause wins.
   void fail(const Status& why) noexcept;
 
+  /// A rank that will take part in nothing more: whoever waits for it, in any group, gets PeerLost.
+  void leave(int rank) noexcept;
+  [[nodiscard]] bool has_left(int rank) const noexcept { return gates_[rank].left.load(); }
+
  private:
   struct alignas(64) GateLine {
     Gate gate;
+    std::atomic<bool> left = false;
   };
   int ranks_;
   std::unique_ptr<GateLine[]> gates_;
@@ -62,8 +66,8 @@ class MemoryGroup {
   }
   [[nodiscard]] const std::vector<int>& members() const noexcept { return members_; }
 
-  /// A rank that will take part no more: whoever waits for it gets PeerLost with this text.
-  void leave(int rank, std::string_view how) noexcept;
+  /// A rank that will take part in this group no more: whoever waits for it gets PeerLost.
+  void leave(int rank) noexcept;
 
  private:
   friend class MemoryLink;
@@ -110,7 +114,7 @@ class MemoryLink final : public Link {
   bool wait(int peer, FunctionRef<bool()> done, Deadline deadline) override;
   [[nodiscard]] std::vector<int> missing() const override;
   [[nodiscard]] int member(int rank) const noexcept override { return group_->members()[rank]; }
-  void leave(std::string_view how) noexcept override { group_->leave(rank_, how); }
+  void leave() noexcept override { group_->leave(rank_); }
 
  private:
   [[nodiscard]] bool has_arrived(int peer) const;
@@ -122,7 +126,8 @@ class MemoryLink final : public Link {
   /// reports.
   void notice_disagreement();
   void report_mismatch();
-  void report_gone(int peer);
+  [[nodiscard]] bool has_left(int peer) const;
+  void report_left(int peer);
 
   std::shared_ptr<MemoryGroup> group_;
   MemoryGeneration& generation_;
@@ -148,6 +153,7 @@ class MemoryFabric final : public Fabric {
   [[nodiscard]] bool failed() const noexcept override { return generation_->failure().raised(); }
   [[nodiscard]] Status failure() const override { return generation_->failure().cause(); }
   void fail(const Status& why) noexcept override { generation_->fail(why); }
+  void leave(int rank) noexcept override { generation_->leave(rank); }
 
  private:
   std::uint64_t generation_id_;

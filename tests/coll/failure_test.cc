@@ -185,6 +185,20 @@ TEST(Failure, APeerThatLeavesIsNamed) {
   }
 }
 
+TEST(Failure, AMessageToARankThatHasLeftNamesIt) {
+  Hub hub;
+  std::jthread leaving([&] { static_cast<void>(hub.join({.size = 2, .rank = 1})); });
+  Session group = hub.join({.size = 2, .rank = 0});
+  std::vector<float> x(3);
+  try {
+    group.send(std::span(x), To{1});
+    ADD_FAILURE();
+  } catch (const PeerLost& e) {
+    EXPECT_THAT(e.culprits(), ElementsAre(1));
+    EXPECT_THAT(e.what(), HasSubstr("send_receive float32[3]"));
+  }
+}
+
 TEST(Failure, ClosingWithUnfinishedOperationsEndsTheGeneration) {
   Hub hub;
   std::exception_ptr thrown;
