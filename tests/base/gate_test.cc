@@ -105,6 +105,36 @@ TEST(Gate, StopRequestWakesASleepingWaiter) {
   }
 }
 
+// The narrowest place, hit every time: the change comes after the waiter's look at its predicate
+// and before its sleep. A lost wake-up would sleep until the deadline.
+TEST(Gate, NotifyBetweenTheLookAndTheSleepIsNotLost) {
+  Gate gate;
+  bool ready = false;
+  const Deadline deadline = far_away();
+  EXPECT_TRUE(gate.wait(
+      [&] {
+        if (ready) return true;
+        ready = true;
+        gate.notify();
+        return false;
+      },
+      deadline));
+  EXPECT_FALSE(deadline.passed());
+}
+
+TEST(Gate, StopBetweenTheLookAndTheSleepIsNotLost) {
+  Gate gate;
+  std::stop_source stop;
+  const Deadline deadline = far_away();
+  EXPECT_FALSE(gate.wait(
+      [&] {
+        stop.request_stop();
+        return false;
+      },
+      deadline, {}, stop.get_token()));
+  EXPECT_FALSE(deadline.passed());
+}
+
 TEST(Gate, OneNotifyWakesManyWaiters) {
   for (const SpinPolicy spin : kPolicies) {
     Gate gate;
@@ -134,7 +164,8 @@ int run_ring(Gate& waiting_side, Gate& notifying_side, int threads, int turns, S
       for (int mine = me; mine < turns; mine += threads) {
         // Relaxed on purpose: the gate itself must order the change against the sleep.
         const auto is_mine = [&] { return turn.load(std::memory_order_relaxed) == mine; };
-        if (!waiting_side.wait(is_mine, deadline, spin)) return;
+        // A lost wake-up is found at the deadline, where the last look still says true.
+        if (!waiting_side.wait(is_mine, deadline, spin) || deadline.passed()) return;
         turn.store(mine + 1, std::memory_order_relaxed);
         notifying_side.notify();
       }
