@@ -36,15 +36,20 @@ template <class D>
 using Bits = hn::Vec<hn::RebindToUnsigned<D>>;
 
 /// float32 -> bfloat16 in the upper 16 bits; the lower ones are left over.
-template <class D>
+template <bool canonical, class D>
 HWY_INLINE Bits<D> round_to_bfloat16(D d, hn::Vec<D> v) {
   const hn::RebindToUnsigned<D> du;
   const auto bits = hn::BitCast(du, v);
   const auto last = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
   const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7FFF)), last);
-  const auto quiet = hn::Or(bits, hn::Set(du, 0x0040'0000));
-  return hn::BitCast(du,
-                     hn::IfThenElse(hn::IsNaN(v), hn::BitCast(d, quiet), hn::BitCast(d, rounded)));
+  if constexpr (canonical) {
+    (void)d;
+    return rounded;  // 0x7FC00000 keeps its upper half
+  } else {
+    const auto quiet = hn::Or(bits, hn::Set(du, 0x0040'0000));
+    return hn::BitCast(
+        du, hn::IfThenElse(hn::IsNaN(v), hn::BitCast(d, quiet), hn::BitCast(d, rounded)));
+  }
 }
 
 /// float16 in the lower 16 bits -> float32.
@@ -134,12 +139,12 @@ struct BFloat16Memory : HalfMemory {
       return hn::BitCast(d, hn::And(pair, hn::Set(du, 0xFFFF'0000)));
     }
   }
-  template <class D>
-  static HWY_INLINE void store(D d, hn::Vec<D> even, hn::Vec<D> odd, Byte* to) {
+  template <bool canonical, class D>
+  static HWY_INLINE void store(D d, hn::Vec<D> even, hn::Vec<D> odd, Byte* to, Stores stores) {
     const hn::RebindToUnsigned<D> du;
-    const auto low = hn::ShiftRight<16>(round_to_bfloat16(d, even));
-    const auto high = hn::And(round_to_bfloat16(d, odd), hn::Set(du, 0xFFFF'0000));
-    store_vector(du, hn::Or(low, high), to);
+    const auto low = hn::ShiftRight<16>(round_to_bfloat16<canonical>(d, even));
+    const auto high = hn::And(round_to_bfloat16<canonical>(d, odd), hn::Set(du, 0xFFFF'0000));
+    store_vector(du, hn::Or(low, high), to, stores);
   }
   template <class D>
   static HWY_INLINE void store_partial(D d, hn::Vec<D> even, hn::Vec<D> odd, Byte* to) {
@@ -158,11 +163,11 @@ struct Float16Memory : HalfMemory {
     const hn::Rebind<hwy::float16_t, D> dh;
     return hn::PromoteTo(d, load_vector(dh, from + part * hn::Lanes(d) * 2));
   }
-  template <class D>
-  static HWY_INLINE void store(D d, hn::Vec<D> lower, hn::Vec<D> upper, Byte* to) {
+  template <bool canonical, class D>
+  static HWY_INLINE void store(D d, hn::Vec<D> lower, hn::Vec<D> upper, Byte* to, Stores stores) {
     const hn::Rebind<hwy::float16_t, D> dh;
-    store_vector(dh, hn::DemoteTo(dh, lower), to);
-    store_vector(dh, hn::DemoteTo(dh, upper), to + hn::Lanes(d) * 2);
+    store_vector(dh, hn::DemoteTo(dh, lower), to, stores);
+    store_vector(dh, hn::DemoteTo(dh, upper), to + hn::Lanes(d) * 2, stores);
   }
   template <class D>
   static HWY_INLINE void store_partial(D d, hn::Vec<D> lower, hn::Vec<D> upper, Byte* to) {
@@ -185,11 +190,11 @@ struct Float16Memory : HalfMemory {
       return promote_float16(d, hn::ShiftRight<16>(pair));
     }
   }
-  template <class D>
-  static HWY_INLINE void store(D d, hn::Vec<D> even, hn::Vec<D> odd, Byte* to) {
+  template <bool canonical, class D>
+  static HWY_INLINE void store(D d, hn::Vec<D> even, hn::Vec<D> odd, Byte* to, Stores stores) {
     const hn::RebindToUnsigned<D> du;
     const auto high = hn::ShiftLeft<16>(demote_float16(d, odd));
-    store_vector(du, hn::Or(demote_float16(d, even), high), to);
+    store_vector(du, hn::Or(demote_float16(d, even), high), to, stores);
   }
   template <class D>
   static HWY_INLINE void store_partial(D d, hn::Vec<D> even, hn::Vec<D> odd, Byte* to) {

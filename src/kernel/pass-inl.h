@@ -12,6 +12,7 @@
 #define LOCKSTEP_KERNEL_PASS_INL_H
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <bit>
@@ -45,13 +46,19 @@ HWY_INLINE hn::Vec<D> load_vector(D d, const Byte* from) {
 }
 
 template <class D, class T = hn::TFromD<D>>
-HWY_INLINE void store_vector(D d, hn::Vec<D> v, Byte* to) {
+HWY_INLINE void store_vector(D d, hn::Vec<D> v, Byte* to, Stores stores = Stores::cached) {
 #if HWY_TARGET == HWY_SCALAR
   (void)d;
+  (void)stores;
   const T one = hn::GetLane(v);
   std::memcpy(to, &one, sizeof(T));
 #else
-  hn::StoreU(v, d, reinterpret_cast<T*>(to));
+  // The same every time: the processor predicts it.
+  if (stores == Stores::around_cache) {
+    hn::Stream(v, d, reinterpret_cast<T*>(to));
+  } else {
+    hn::StoreU(v, d, reinterpret_cast<T*>(to));
+  }
 #endif
 }
 
@@ -94,6 +101,7 @@ struct ResultAsIs {
 
 struct Sum : LeafAsIs {
   static constexpr Combine kCombine = Combine::sum;
+  static constexpr bool kCanonical = true;
   template <class D>
   static HWY_INLINE hn::Vec<D> combine(D, hn::Vec<D> a, hn::Vec<D> b) {
     return hn::Add(a, b);
@@ -121,6 +129,7 @@ struct WeightedSum : Sum {
 
 struct Product : LeafAsIs {
   static constexpr Combine kCombine = Combine::product;
+  static constexpr bool kCanonical = true;
   template <class D>
   static HWY_INLINE hn::Vec<D> combine(D d, hn::Vec<D> a, hn::Vec<D> b) {
     using T = hn::TFromD<D>;
@@ -159,6 +168,7 @@ struct Product : LeafAsIs {
 // Of equals the later one, of NaNs the first: the same on every target and in any association.
 struct Minimum : LeafAsIs, ResultAsIs {
   static constexpr Combine kCombine = Combine::min;
+  static constexpr bool kCanonical = false;
   template <class D>
   static HWY_INLINE hn::Vec<D> combine(D, hn::Vec<D> a, hn::Vec<D> b) {
     if constexpr (std::is_floating_point_v<hn::TFromD<D>>) {
@@ -171,6 +181,7 @@ struct Minimum : LeafAsIs, ResultAsIs {
 
 struct Maximum : LeafAsIs, ResultAsIs {
   static constexpr Combine kCombine = Combine::max;
+  static constexpr bool kCanonical = false;
   template <class D>
   static HWY_INLINE hn::Vec<D> combine(D, hn::Vec<D> a, hn::Vec<D> b) {
     if constexpr (std::is_floating_point_v<hn::TFromD<D>>) {
@@ -207,11 +218,13 @@ HWY_INLINE hn::Vec<D> fold(D d, const Leaves<typename M::Acc, leaves>& in, std::
   }
 }
 
-template <class M, class D>
+/// canonical: every NaN is the canonical one, which rounds like a number.
+template <class M, bool canonical, class D>
 HWY_INLINE void store_halves(D d, hn::Vec<D> first, hn::Vec<D> second, const Pass& pass,
                              std::size_t at) {
   for (std::size_t t = 0; t < pass.target_count; ++t) {
-    M::store(d, first, second, static_cast<Byte*>(pass.targets[t]) + at);
+    M::template store<canonical>(d, first, second, static_cast<Byte*>(pass.targets[t]) + at,
+                                 pass.stores);
   }
   for (std::size_t t = 0; t < pass.partial_count; ++t) {
     M::store_partial(d, first, second, static_cast<Byte*>(pass.partials[t]) + 2 * at);
@@ -229,6 +242,7 @@ void run_steps(const Pass& pass) {
     in.weights[i] = pass.weights == nullptr ? Acc{1} : static_cast<Acc>(pass.weights[i]);
   }
   const double divisor = pass.divisor;
+  const Stores stores = pass.stores;
   const std::size_t step = hn::Lanes(d) * M::kParts * M::kSize;
   const std::size_t end = pass.count * M::kSize;
 
@@ -236,7 +250,7 @@ void run_steps(const Pass& pass) {
     auto* const target = static_cast<Byte*>(pass.targets[0]);
     for (std::size_t at = 0; at < end; at += step) {
       const auto v = C::finish(d, fold<M, C, 0, leaves, 0>(d, in, at), divisor);
-      store_vector(d, v, target + at);
+      store_vector(d, v, target + at, stores);
       for (std::size_t t = 1; t < pass.target_count; ++t) {
         store_vector(d, v, static_cast<Byte*>(pass.targets[t]) + at);
       }
@@ -245,9 +259,10 @@ void run_steps(const Pass& pass) {
     for (std::size_t at = 0; at < end; at += step) {
       const auto first = C::finish(d, fold<M, C, 0, leaves, 0>(d, in, at), divisor);
       const auto second = C::finish(d, fold<M, C, 0, leaves, 1>(d, in, at), divisor);
-      store_halves<M>(d, first, second, pass, at);
+      store_halves<M, C::kCanonical>(d, first, second, pass, at);
     }
   }
+  if (stores == Stores::around_cache) hwy::FlushStream();  // before anybody is told of the result
 }
 
 template <class M>

@@ -14,7 +14,7 @@ Steps find_steps(Lane lane, Combine combine, int leaves) {
   return find_integer_steps(lane, combine, leaves);
 }
 
-/// Bytes of an element of an input, a target and a partial.
+/// Bytes of an element.
 struct Sizes {
   std::size_t input;
   std::size_t target;
@@ -37,6 +37,7 @@ struct Outbox {
     one.partials = partials;
     one.partial_count = pass.partial_count != 0 ? 1 : 0;
     one.count = step;
+    one.stores = Stores::cached;
     steps(one);
   }
 
@@ -89,10 +90,37 @@ void run_any_count(const Steps& steps, const Pass& pass, int leaves, Sizes sizes
   box.deliver(pass, sizes.target, last, steps.step);
 }
 
+/// The target is led to a cache line first. What cannot be aligned goes through the cache.
+void run_around_cache(const Steps& steps, const Pass& pass, int leaves, Sizes sizes) {
+  const auto address = reinterpret_cast<std::uintptr_t>(pass.targets[0]);
+  Pass head = pass;
+  head.stores = Stores::cached;
+  if (address % sizes.target != 0) return run_any_count(steps, head, leaves, sizes);
+  head.count = (kLine - address % kLine) % kLine / sizes.target;
+  if (head.count == 0) return run_any_count(steps, pass, leaves, sizes);
+  if (head.count >= pass.count) {
+    head.count = pass.count;
+    return run_any_count(steps, head, leaves, sizes);
+  }
+  run_any_count(steps, head, leaves, sizes);
+
+  const void* inputs[kMaxLeaves];
+  for (int i = 0; i < leaves; ++i) {
+    inputs[i] = static_cast<const Byte*>(pass.inputs[i]) + head.count * sizes.input;
+  }
+  void* target = static_cast<Byte*>(pass.targets[0]) + head.count * sizes.target;
+  Pass rest = pass;
+  rest.inputs = inputs;
+  rest.targets = &target;
+  rest.count = pass.count - head.count;
+  run_any_count(steps, rest, leaves, sizes);
+}
+
 }  // namespace
 
 void run_pass(Lane lane, Combine combine, int leaves, const Pass& pass) {
-  run_any_count(find_steps(lane, combine, leaves), pass, leaves, {size_of(lane), size_of(lane)});
+  const auto run = pass.stores == Stores::cached ? run_any_count : run_around_cache;
+  run(find_steps(lane, combine, leaves), pass, leaves, {size_of(lane), size_of(lane)});
 }
 
 void run_rounding(Lane lane, const Pass& pass) {

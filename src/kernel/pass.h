@@ -5,7 +5,6 @@
 // [0, count), and reads an element of every input before it writes that element of any target.
 #pragma once
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -32,6 +31,10 @@ constexpr bool has_pass(Combine combine, bool floating, int leaves) noexcept {
   return leaves <= 4 || leaves == 8;
 }
 
+/// Where stores go. Around the cache saves reading the target's lines before they are overwritten,
+/// and helps if the target does not fit the cache anyway. A single target, no partials.
+enum class Stores : std::uint8_t { cached, around_cache };
+
 struct Pass {
   const void* const* inputs = nullptr;
   void* const* targets = nullptr;  // of the inputs' lane
@@ -41,6 +44,7 @@ struct Pass {
   std::size_t count = 0;
   const double* weights = nullptr;  // weighted_sum only
   double divisor = 1;               // floating sums only
+  Stores stores = Stores::cached;
 };
 
 /// Requires has_pass, and at least one target.
@@ -51,7 +55,8 @@ void run_rounding(Lane lane, const Pass& pass);
 
 // ---- The vector code underneath, one source file per kind of lane.
 
-/// Runs a pass whose count is a multiple of `step`.
+/// Runs a pass whose count is a multiple of `step`; around the cache only to a target aligned to
+/// kLine.
 using StepFunction = void (*)(const Pass&);
 
 struct Steps {
@@ -59,6 +64,7 @@ struct Steps {
   std::size_t step = 1;
 };
 
+inline constexpr std::size_t kLine = 64;           // bytes
 inline constexpr std::size_t kMaxStep = 64;        // elements
 inline constexpr std::size_t kMaxStepBytes = 128;  // of the accumulator type
 

@@ -29,7 +29,7 @@ void round_steps(const Pass& pass) {
     auto first = hn::Zero(d);
     auto second = hn::Zero(d);
     M::load_partial(d, from + 4 * i, first, second);
-    store_halves<M>(d, first, second, pass, 2 * i);
+    store_halves<M, false>(d, first, second, pass, 2 * i);
   }
 }
 

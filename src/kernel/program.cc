@@ -1,5 +1,7 @@
 #include "kernel/program.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <cassert>
@@ -54,6 +56,15 @@ Combine combine_of(Op op) {
   return Combine::sum;
 }
 
+/// Bytes of the second-level cache, a core's own on most processors.
+std::size_t private_cache_bytes() {
+  static const auto kBytes = [] {
+    const long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return bytes > 0 ? static_cast<std::size_t>(bytes) : std::size_t{1} << 20;
+  }();
+  return kBytes;
+}
+
 int trailing_zeros(int n) { return std::countr_zero(static_cast<unsigned>(n)); }
 
 }  // namespace
@@ -105,6 +116,18 @@ bool Program::is_one_pass() const noexcept {
   return true;
 }
 
+bool Program::outgrows_cache() const noexcept {
+  if (values_ + partials_ != 1 || lane_of_input(0) != lane_ || values_ != 1) return false;
+  if (reduction_.reuse == Reuse::soon) return false;
+  const std::size_t bytes = count_ * size_of(lane_);
+  if (bytes * (reduction_.inputs.size() + 1) <= private_cache_bytes()) return false;
+  // In place the line is in the cache already.
+  for (const Input& input : reduction_.inputs) {
+    if (input.data == reduction_.targets[0].data) return false;
+  }
+  return true;
+}
+
 Program::Group Program::group_at(int first) const noexcept {
   // The largest complete subtree that starts here and is a pass.
   Group best{1, reduction_.merges[first]};
@@ -142,7 +165,7 @@ void Program::run() {
     const void* data[kMaxLeaves];
     for (int i = 0; i < inputs(); ++i) data[i] = reduction_.inputs[i].data;
     fold_into_targets({lane_of_input(0), leaf_combine_, inputs(), data, reduction_.weights.data()},
-                      0, count_);
+                      0, count_, outgrows_cache() ? Stores::around_cache : Stores::cached);
     return;
   }
 
@@ -207,7 +230,8 @@ void Program::fold_into(void* slot, const Operands& operands, std::size_t count)
   run_pass(operands.lane, operands.combine, operands.leaves, pass);
 }
 
-void Program::fold_into_targets(const Operands& operands, std::size_t begin, std::size_t count) {
+void Program::fold_into_targets(const Operands& operands, std::size_t begin, std::size_t count,
+                                Stores stores) {
   for (std::size_t t = 0; t < values_ + partials_; ++t) {
     moved_[t] = targets_[t] + begin * size_of(t < values_ ? lane_ : partial_lane_);
   }
@@ -218,7 +242,8 @@ void Program::fold_into_targets(const Operands& operands, std::size_t begin, std
             .partial_count = partials_,
             .count = count,
             .weights = operands.weights,
-            .divisor = reduction_.divisor};
+            .divisor = reduction_.divisor,
+            .stores = stores};
   const auto fold = [&] { run_pass(operands.lane, operands.combine, operands.leaves, pass); };
   if (operands.lane == lane_) return fold();
 

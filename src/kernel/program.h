@@ -58,12 +58,14 @@ class Program {
   [[nodiscard]] Lane lane_of_input(int i) const noexcept;
   [[nodiscard]] bool same_form(int a, int b) const noexcept;
   [[nodiscard]] bool is_one_pass() const noexcept;
+  [[nodiscard]] bool outgrows_cache() const noexcept;
   [[nodiscard]] Group group_at(int first) const noexcept;
   [[nodiscard]] std::size_t stack_depth() const noexcept;
 
   void run_block(std::size_t begin, std::size_t count);
   void fold_into(void* slot, const Operands& operands, std::size_t count) const;
-  void fold_into_targets(const Operands& operands, std::size_t begin, std::size_t count);
+  void fold_into_targets(const Operands& operands, std::size_t begin, std::size_t count,
+                         Stores stores = Stores::cached);
   [[nodiscard]] std::byte* slot(std::size_t i) const noexcept { return scratch_ + i * slot_bytes_; }
 
   const Reduction& reduction_;

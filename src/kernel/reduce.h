@@ -4,7 +4,8 @@
 // Values are of a dtype T; partial sums of the 16-bit types are kept in float32 (accumulator_of(T))
 // and rounded once, to nearest even, where a T is stored. Integers wrap. Mean divides the finished
 // sum once. Bits do not depend on the processor: no fused multiply-add, the same order on every
-// target. Min and max propagate NaN.
+// target. Min and max propagate NaN; a NaN that arithmetic leaves behind is the canonical quiet
+// one.
 //
 //   const Input inputs[] = {{a, Form::value}, {b, Form::value}, {c, Form::value}};
 //   const Target targets[] = {{out, Form::value}};
@@ -39,6 +40,10 @@ struct Target {
   Form form = Form::value;
 };
 
+/// Whether somebody reads the targets right after the call. If not, and they do not fit the cache
+/// beside the inputs, they are written around it.
+enum class Reuse : std::uint8_t { later, soon };
+
 struct Reduction {
   Op op = Op::sum;
   DType dtype = DType::float32;
@@ -53,6 +58,7 @@ struct Reduction {
   std::span<const double> weights = {};
   /// Divides the result once if not 1: how Op::mean finishes. 1 leaves partial results alone.
   double divisor = 1;
+  Reuse reuse = Reuse::later;
 };
 
 /// Merges of the fixed tree over `leaves` equal leaves: split at the largest power of two below n,

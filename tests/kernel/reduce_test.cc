@@ -315,6 +315,17 @@ TYPED_TEST(Reduce, UnalignedAddresses) {
   }
 }
 
+// More than a private cache holds, so that stores go around it; tails and alignment as before.
+TYPED_TEST(Reduce, TargetsLargerThanTheCache) {
+  const Op op = ops<TypeParam>().front();
+  const std::size_t count = (4U << 20) / sizeof(TypeParam) / 3 + 1;
+  for (const std::size_t skew : {std::size_t{0}, std::size_t{1}, 3 * sizeof(TypeParam)}) {
+    ASSERT_NO_FATAL_FAILURE(
+        (Case<TypeParam>{.op = op, .merges = tree_merges(2), .count = count, .skew = skew}.check(
+            this->random)));
+  }
+}
+
 template <class T>
 class WeightedReduce : public Reduce<T> {};
 using RealTypes =
