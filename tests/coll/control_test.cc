@@ -130,7 +130,10 @@ class Controls : public testing::Test {
       if (!common) common = cause;
       EXPECT_EQ(cause.kind(), common->kind()) << "rank " << r;
       EXPECT_EQ(cause.culprits(), common->culprits()) << "rank " << r << ": " << cause.message();
-      EXPECT_EQ(cause.message(), common->message()) << "rank " << r;
+      // Two deaths may cut the ring in halves, which then tell the same in their own words.
+      if (dead.size() < 2) {
+        EXPECT_EQ(cause.message(), common->message()) << "rank " << r;
+      }
     }
     return *common;
   }
@@ -469,11 +472,11 @@ TEST_F(Controls, NextPollIsSoonEnough) {
       network_->silence_all(host(1));
       silenced = true;
     }
-    world_->run_until([&] { return world_->next() > world_->now(); }, Deadline::at(next));
-    if (world_->next() < next) {
+    ASSERT_GT(next, world_->now()) << "a rank that always has something to do";
+    if (world_->next() <= next) {
       world_->step();
     } else {
-      world_->run_until([] { return false; }, Deadline::at(next));
+      world_->run_for(next - world_->now());
     }
   }
   EXPECT_THAT(verdict({1}).culprits(), ElementsAre(1));

@@ -1,0 +1,335 @@
+#include "coll/control.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <tuple>
+#include <utility>
+
+#include "base/log.h"
+#include "coll/control_channel.h"
+#include "transport/mismatch.h"
+
+namespace lockstep::coll {
+namespace {
+
+constexpr std::uint64_t kHere = UINT64_MAX;
+
+double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+bool blames_only(const Status& cause, int rank) {
+  return cause.kind() == ErrorKind::peer_lost && cause.culprits() == std::vector<int>{rank};
+}
+
+/// Which of two proposals the ranks take when rank 0 cannot decide; the same order everywhere.
+bool goes_before(const wire::Abort& a, const wire::Abort& b) {
+  const auto order = [](const wire::Abort& abort) {
+    return std::tuple(!blames_only(abort.cause, 0), abort.origin, abort.cause.culprits(),
+                      abort.cause.message());
+  };
+  return order(a) < order(b);
+}
+
+}  // namespace
+
+std::vector<int> control_peers(int rank, int size) {
+  std::vector<int> peers;
+  for (int peer = 0; peer < size; ++peer) {
+    const int distance = (peer - rank + size) % size;
+    if (peer == rank) continue;
+    if (rank == 0 || peer == 0 || distance == 1 || distance == size - 1) peers.push_back(peer);
+  }
+  return peers;
+}
+
+struct Control::Peer {
+  Peer(int number, sys::Connection& connection, std::uint64_t generation)
+      : rank(number), channel(connection, generation) {}
+
+  int rank;
+  ControlChannel channel;
+  Time heard{};
+  bool suspected = false;
+  bool aborting = false;  // it told us why it ends; its end is no news
+  bool lost = false;
+};
+
+Control::Control(const Setup& setup)
+    : rank_(setup.rank),
+      size_(setup.size),
+      failure_(*setup.failure),
+      history_(setup.history),
+      timing_(setup.timing),
+      left_(std::make_unique<std::atomic<std::uint64_t>[]>(static_cast<std::size_t>(setup.size))),
+      unchecked_(static_cast<std::size_t>(setup.size)) {
+  failure_.hold_for_verdict();
+  for (int rank = 0; rank < size_; ++rank) left_[static_cast<std::size_t>(rank)] = kHere;
+  for (const int peer : control_peers(rank_, size_)) {
+    sys::Connection* connection = setup.peers[static_cast<std::size_t>(peer)];
+    assert(connection != nullptr);
+    peers_.push_back(std::make_unique<Peer>(peer, *connection, setup.generation));
+  }
+}
+
+Control::~Control() = default;
+
+void Control::poll(Time now) {
+  if (!started_) {
+    started_ = true;
+    next_pulse_ = now;
+    for (auto& peer : peers_) peer->heard = now;
+  } else if (now - last_poll_ > timing_.suspect) {
+    // We were stopped or starved: their pulses may still be on the way to us.
+    for (auto& peer : peers_) peer->heard = std::min(now, peer->heard + (now - last_poll_));
+  }
+  last_poll_ = now;
+  for (auto& peer : peers_) hear(*peer, now);
+  if (!concluded_) {
+    judge_silence(now);
+    compare_histories();
+    if (!taken_up_ && failure_.proposed()) {
+      taken_up_ = true;
+      propose({.standing = wire::Standing::proposal, .origin = rank_, .cause = failure_.proposal()},
+              nullptr);
+    }
+    decide(now);
+    send_pulses(now);
+  }
+  if (cut_off_) return;
+  for (auto& peer : peers_) peer->channel.flush();
+}
+
+Time Control::next_poll() const noexcept {
+  if (!started_) return Time::min();
+  if (concluded_) return Time::max();
+  Time next = next_pulse_;
+  if (settled_) next = std::min(next, *settled_);
+  for (const auto& peer : peers_) {
+    if (peer->lost || peer->aborting || left(peer->rank)) continue;
+    next = std::min(next, peer->heard + timing_.dead);
+  }
+  return next;
+}
+
+void Control::hear(Peer& peer, Time now) {
+  while (const wire::FrameReader* frame = peer.channel.next()) handle(peer, *frame);
+  if (peer.channel.heard()) {
+    peer.heard = now;
+    peer.suspected = false;
+  }
+  if (!peer.channel.over() || peer.lost) return;
+  if (peer.aborting || left(peer.rank) || concluded_) {
+    peer.lost = true;
+  } else {
+    lose(peer, peer.channel.how());
+  }
+}
+
+void Control::handle(Peer& peer, const wire::FrameReader& frame) {
+  switch (frame.header().type) {
+    case wire::FrameType::pulse:
+      unchecked_[static_cast<std::size_t>(peer.rank)] = frame.pulse();
+      break;
+    case wire::FrameType::goodbye:
+      note_goodbye(frame.goodbye(), &peer);
+      break;
+    case wire::FrameType::abort: {
+      wire::Abort abort;
+      const Status readable = wire::decode(frame.payload(), size_, abort);
+      peer.aborting = true;
+      if (!readable.ok()) {
+        lose(peer, "sent an " + readable.message());
+      } else if (abort.standing == wire::Standing::verdict) {
+        conclude(abort, &peer);
+      } else {
+        propose(abort, &peer);
+      }
+      break;
+    }
+    case wire::FrameType::operation:
+    case wire::FrameType::data:
+      break;  // refused by the channel
+  }
+}
+
+void Control::note_goodbye(const wire::Goodbye& goodbye, const Peer* from) {
+  if (goodbye.rank < 0 || goodbye.rank >= size_ || left(goodbye.rank)) return;
+  const auto index = static_cast<std::size_t>(goodbye.rank);
+  left_[index] = std::min(goodbye.next, kHere - 1);
+  unchecked_[index] = goodbye.last;
+  std::array<std::byte, wire::kGoodbyeBytes> payload;
+  wire::encode(goodbye, payload);
+  send_to_all(wire::FrameType::goodbye, payload, from);
+}
+
+void Control::compare_histories() {
+  if (history_ == nullptr) return;
+  const std::uint64_t here = history_->latest().descriptor.sequence;
+  for (int rank = 0; rank < size_; ++rank) {
+    auto& theirs = unchecked_[static_cast<std::size_t>(rank)];
+    if (rank == rank_ || !theirs || theirs->latest.sequence > here) continue;
+    compare(rank, *theirs);
+    theirs.reset();
+  }
+}
+
+void Control::compare(int rank, const wire::Pulse& theirs) {
+  const std::uint64_t sequence = theirs.latest.sequence;
+  const auto ours = history_->at(sequence);
+  if (!ours || ours->digest == theirs.history) return;
+  const bool before = wire::fingerprint(ours->descriptor) == wire::fingerprint(theirs.latest);
+  const std::vector<int> ranks = {std::min(rank, rank_), std::max(rank, rank_)};
+  if (before) {
+    failure_.report({ErrorKind::mismatch, Code::invalid_argument,
+                     fmt::format("ranks {} and {} have made different calls before operation {} "
+                                 "({}); every rank must make the same calls in the same order",
+                                 ranks[0], ranks[1], sequence, wire::describe(theirs.latest)),
+                     ranks});
+    return;
+  }
+  failure_.report(transport::mismatch(sequence,
+                                      {rank < rank_ ? theirs.latest : ours->descriptor,
+                                       rank < rank_ ? ours->descriptor : theirs.latest},
+                                      ranks));
+}
+
+void Control::judge_silence(Time now) {
+  const auto counts = [&](const Peer& peer) {
+    return !peer.lost && !peer.aborting && !left(peer.rank);
+  };
+  int present = 0;
+  int quiet = 0;
+  for (auto& peer : peers_) {
+    if (!counts(*peer)) continue;
+    ++present;
+    const Duration silence = now - peer->heard;
+    if (silence < timing_.suspect) continue;
+    ++quiet;
+    if (!peer->suspected) {
+      peer->suspected = true;
+      log_warning("rank {}: rank {} ({}) has been silent for {:.1f} s; it is given up at {:.1f} s",
+                  rank_, peer->rank, peer->channel.address(), seconds(silence),
+                  seconds(timing_.dead));
+    }
+  }
+  const bool nobody = present > 1 && quiet == present;
+  for (auto& peer : peers_) {
+    const Duration silence = now - peer->heard;
+    if (!counts(*peer) || silence < timing_.dead) continue;
+    if (!nobody) {
+      lose(*peer, fmt::format("is silent: no pulse for {:.1f} s", seconds(silence)));
+      continue;
+    }
+    std::vector<int> unheard;
+    for (const auto& other : peers_) {
+      if (counts(*other)) unheard.push_back(other->rank);
+    }
+    cut_off_ = true;
+    concluded_ = true;
+    const std::string text =
+        fmt::format("rank {} is cut off: no pulse from any of the ranks {} for {:.1f} s", rank_,
+                    fmt::join(unheard, ", "), seconds(silence));
+    log_error("{}", text);
+    failure_.set({ErrorKind::peer_lost, Code::unavailable, text, std::move(unheard)});
+    return;
+  }
+}
+
+void Control::lose(Peer& peer, const std::string& how) {
+  peer.lost = true;
+  propose({.standing = wire::Standing::proposal,
+           .origin = rank_,
+           .cause = Status(ErrorKind::peer_lost, Code::unavailable,
+                           fmt::format("rank {} ({}) {} (noticed by rank {})", peer.rank,
+                                       peer.channel.address(), how, rank_),
+                           {peer.rank})},
+          nullptr);
+}
+
+void Control::propose(const wire::Abort& abort, const Peer* from) {
+  if (concluded_ || (proposal_ && !goes_before(abort, *proposal_))) return;
+  if (rank_ == 0) {
+    if (!proposal_) proposal_ = abort;  // decides, and needs to tell nobody before it has
+    return;
+  }
+  proposal_ = abort;
+  send_to_all(wire::FrameType::abort, wire::encode(*proposal_), from);
+}
+
+bool Control::decider_gone() const noexcept {
+  return rank_ != 0 && (peers_.front()->lost || left(0).has_value());
+}
+
+void Control::decide(Time now) {
+  if (concluded_ || !proposal_) return;
+  if (rank_ != 0) {
+    if (!decider_gone()) return;
+    if (!settled_) settled_ = now + timing_.settle;
+    if (now < *settled_) return;
+  }
+  wire::Abort verdict = *proposal_;
+  verdict.standing = wire::Standing::verdict;
+  conclude(verdict, nullptr);
+}
+
+void Control::conclude(const wire::Abort& verdict, const Peer* from) {
+  if (concluded_) return;
+  concluded_ = true;
+  failure_.set(verdict.cause);
+  log_debug("rank {}: the generation is over: {}", rank_, verdict.cause.message());
+  send_to_all(wire::FrameType::abort, wire::encode(verdict), from);
+}
+
+void Control::send_pulses(Time now) {
+  if (concluded_ || now < next_pulse_) return;
+  next_pulse_ = now + timing_.pulse;
+  if (left(rank_)) return;
+  std::array<std::byte, wire::kPulseBytes> payload;
+  wire::encode(standing(), payload);
+  for (auto& peer : peers_) {
+    if (!peer->lost && peer->channel.empty()) peer->channel.send(wire::FrameType::pulse, payload);
+  }
+}
+
+void Control::send_to_all(wire::FrameType type, std::span<const std::byte> payload,
+                          const Peer* but) {
+  for (auto& peer : peers_) {
+    if (peer.get() != but && !peer->channel.over()) peer->channel.send(type, payload);
+  }
+}
+
+wire::Pulse Control::standing() const {
+  if (history_ == nullptr) return {};
+  const auto latest = history_->latest();
+  return {.latest = latest.descriptor, .history = latest.digest};
+}
+
+void Control::goodbye(std::uint64_t next) {
+  note_goodbye({.rank = rank_, .reserved = 0, .next = next, .last = standing()}, nullptr);
+}
+
+bool Control::goodbyes_exchanged() const noexcept {
+  return std::all_of(peers_.begin(), peers_.end(), [&](const auto& peer) {
+    return peer->channel.over() || (peer->channel.empty() && (concluded_ || left(peer->rank)));
+  });
+}
+
+std::optional<std::uint64_t> Control::left(int peer) const noexcept {
+  const std::uint64_t next = left_[static_cast<std::size_t>(peer)].load(std::memory_order_acquire);
+  return next == kHere ? std::nullopt : std::optional(next);
+}
+
+Status Control::missing(int peer, const wire::Descriptor& operation) const {
+  const auto next = left(peer);
+  if (!next || operation.sequence < *next) return {};
+  return {ErrorKind::peer_lost,
+          Code::unavailable,
+          fmt::format("rank {} has left after operation {}, but rank {} needs it for operation {}: "
+                      "{}",
+                      peer, *next - 1, rank_, operation.sequence, wire::describe(operation)),
+          {peer}};
+}
+
+}  // namespace lockstep::coll

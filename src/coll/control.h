@@ -1,0 +1,129 @@
+// Control: who is alive, and why a generation ends. One per rank, beside the data path.
+//
+// Every rank has a control connection to rank 0 and to its two neighbours in the ring of ranks
+// (control_peers). On each of them:
+//
+//  1. A pulse goes out every Timing::pulse. A peer unheard for Timing::suspect is worth a warning,
+//     for Timing::dead it is lost. So is one whose connection ends without a goodbye.
+//  2. A rank that sees a reason to end the generation (a lost peer, a disagreement, an abort by the
+//     user: whatever was given to Failure::report) proposes it to its control peers, who pass it
+//     on.
+//  3. Rank 0 makes the first proposal it sees the verdict. The verdict is what Failure::set gets on
+//     every rank, so all survivors name the same culprits in the same words.
+//  4. Without rank 0 (lost, or gone home) the others wait for Timing::settle, in which the
+//  proposals
+//     and a verdict rank 0 may have given go around the ring, and all take the same one: a lost
+//     rank 0 first, then the one noticed by the lowest rank.
+//  5. A rank that hears none of its peers is cut off: it ends its own generation and tells nobody,
+//     since a word that gets through after all would blame the living.
+//
+// A pulse says what operation the sender is at, with a digest of all before. Ranks whose digests
+// differ have made different calls, even if their data never met: a proposal, too.
+//
+//   Control control({.rank = 0, .size = 4, .failure = &failure, .peers = connections});
+//   loop: control.poll(clock.now()); sleep until control.next_poll() or a connection is ready
+//
+// Borrows everything in Setup. Never blocks and reads no clock. Thread rule: one thread; left()
+// from any.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "sys/net.h"
+#include "transport/failure.h"
+#include "transport/history.h"
+#include "wire/abort.h"
+#include "wire/frame.h"
+
+namespace lockstep::coll {
+
+struct Timing {
+  Duration pulse = std::chrono::milliseconds(100);
+  Duration suspect = std::chrono::seconds(1);
+  Duration dead = std::chrono::seconds(3);
+  Duration settle = std::chrono::milliseconds(50);
+};
+
+/// The ranks with which a rank has a control connection, ascending.
+std::vector<int> control_peers(int rank, int size);
+
+class Control {
+ public:
+  struct Setup {
+    int rank = 0;
+    int size = 1;
+    std::uint64_t generation = 0;
+    transport::Failure* failure = nullptr;
+    const transport::History* history = nullptr;  // null: nothing to compare
+    std::vector<sys::Connection*> peers;          // by rank; null but for control_peers
+    Timing timing;
+  };
+  explicit Control(const Setup& setup);
+  ~Control();
+  Control(const Control&) = delete;
+  Control& operator=(const Control&) = delete;
+
+  /// Reads, judges, writes. Time spent away from it is not counted against the peers.
+  void poll(Time now);
+  /// When poll() has something to do even if no connection is ready.
+  [[nodiscard]] Time next_poll() const noexcept;
+
+  /// This rank leaves in good order: it takes no part in operations from `next` on. Keep polling
+  /// until goodbyes_exchanged(), for as long as you can afford.
+  void goodbye(std::uint64_t next);
+  /// All control peers have said goodbye or are gone, and all we had to say is written: no word of
+  /// ours will be missed.
+  [[nodiscard]] bool goodbyes_exchanged() const noexcept;
+  /// Empty while the rank is here; else the first operation it takes no part in. An operation with
+  /// that number or a later one waits for it in vain: see missing().
+  [[nodiscard]] std::optional<std::uint64_t> left(int peer) const noexcept;
+  /// PeerLost if the rank has left without taking part in this operation; ok otherwise.
+  [[nodiscard]] Status missing(int peer, const wire::Descriptor& operation) const;
+
+ private:
+  struct Peer;
+
+  void hear(Peer& peer, Time now);
+  void handle(Peer& peer, const wire::FrameReader& frame);
+  void note_goodbye(const wire::Goodbye& goodbye, const Peer* from);
+  void compare_histories();
+  void compare(int rank, const wire::Pulse& theirs);
+  void judge_silence(Time now);
+  void lose(Peer& peer, const std::string& how);
+  void propose(const wire::Abort& abort, const Peer* from);
+  void decide(Time now);
+  void conclude(const wire::Abort& verdict, const Peer* from);
+  void send_pulses(Time now);
+  void send_to_all(wire::FrameType type, std::span<const std::byte> payload, const Peer* but);
+  [[nodiscard]] wire::Pulse standing() const;
+  [[nodiscard]] bool decider_gone() const noexcept;
+
+  int rank_;
+  int size_;
+  transport::Failure& failure_;
+  const transport::History* history_;
+  Timing timing_;
+  std::vector<std::unique_ptr<Peer>> peers_;            // control peers, ascending
+  std::unique_ptr<std::atomic<std::uint64_t>[]> left_;  // per rank; kHere until it leaves
+  std::vector<std::optional<wire::Pulse>>
+      unchecked_;  // per rank: where it stands, not compared yet
+  Time last_poll_{};
+  Time next_pulse_{};
+  bool started_ = false;
+  bool cut_off_ = false;
+  bool taken_up_ = false;  // what Failure::report got has been proposed
+  std::optional<wire::Abort> proposal_;
+  std::optional<Time> settled_;  // when a verdict without rank 0 is due
+  bool concluded_ = false;
+};
+
+}  // namespace lockstep::coll

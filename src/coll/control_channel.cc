@@ -1,0 +1,73 @@
+#include "coll/control_channel.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace lockstep::coll {
+
+using sys::Transfer;
+
+void ControlChannel::send(wire::FrameType type, std::span<const std::byte> payload) {
+  if (over()) return;
+  if (empty()) {
+    queue_.clear();
+    sent_ = 0;
+  }
+  const std::size_t start = queue_.size();
+  queue_.resize(start + wire::kHeaderBytes + payload.size());
+  wire::encode({.type = type,
+                .generation = generation_,
+                .sequence = 0,
+                .length = static_cast<std::uint32_t>(payload.size())},
+               std::span(queue_).subspan(start).first<wire::kHeaderBytes>());
+  std::copy(payload.begin(), payload.end(),
+            queue_.begin() + static_cast<std::ptrdiff_t>(start + wire::kHeaderBytes));
+}
+
+void ControlChannel::flush() noexcept {
+  while (!deaf_ && !over() && !empty()) {
+    const auto [bytes, state] = connection_.write(std::span(queue_).subspan(sent_));
+    sent_ += bytes;
+    // What the peer has still said is worth more than this: reading finds the end.
+    deaf_ = state != Transfer::State::open;
+    if (bytes == 0) return;
+  }
+}
+
+const wire::FrameReader* ControlChannel::next() {
+  using Event = wire::FrameReader::Event;
+  while (!over()) {
+    if (unread_.empty() && !refill()) return nullptr;
+    const Event event = reader_.next(unread_);
+    if (event == Event::more) continue;
+    if (event == Event::bad) {
+      how_ = "sent an " + reader_.error().message();
+    } else if (reader_.header().generation != generation_) {
+      how_ = fmt::format("is in generation {}, not {}", reader_.header().generation, generation_);
+    } else if (event == Event::data || reader_.header().type == wire::FrameType::operation) {
+      how_ = "sent data on its control connection";
+    } else {
+      return &reader_;
+    }
+  }
+  return nullptr;
+}
+
+bool ControlChannel::refill() {
+  const Transfer transfer = connection_.read(inbox_);
+  if (transfer.bytes > 0) {
+    heard_ = true;
+    unread_ = std::span(inbox_).first(transfer.bytes);
+    return true;
+  }
+  if (transfer.state == Transfer::State::closed) {
+    how_ = "died: its control connection closed without a goodbye";
+  } else if (transfer.state == Transfer::State::broken) {
+    how_ = fmt::format("died: its control connection broke without a goodbye ({})",
+                       connection_.error().message());
+  }
+  return false;
+}
+
+}  // namespace lockstep::coll

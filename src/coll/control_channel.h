@@ -1,0 +1,54 @@
+// ControlChannel: frames over one control connection, never blocking. Private to Control; one
+// thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sys/net.h"
+#include "wire/frame.h"
+
+namespace lockstep::coll {
+
+class ControlChannel {
+ public:
+  ControlChannel(sys::Connection& connection, std::uint64_t generation) noexcept
+      : connection_(connection), generation_(generation) {}
+
+  /// Queues a frame. The queue has no bound of its own: Control sends a pulse only when it is empty
+  /// and of everything else a fixed number.
+  void send(wire::FrameType type, std::span<const std::byte> payload);
+  /// Writes what goes now.
+  void flush() noexcept;
+  [[nodiscard]] bool empty() const noexcept { return sent_ == queue_.size(); }
+
+  /// The next whole frame, good until the next call; null: none now, or none ever (over()).
+  const wire::FrameReader* next();
+  /// Bytes have arrived since this was last asked.
+  bool heard() noexcept { return std::exchange(heard_, false); }
+  [[nodiscard]] bool over() const noexcept { return !how_.empty(); }
+  /// How it came to an end: "died: its control connection closed without a goodbye".
+  [[nodiscard]] const std::string& how() const noexcept { return how_; }
+  [[nodiscard]] std::string address() const { return connection_.peer(); }
+
+ private:
+  bool refill();
+
+  sys::Connection& connection_;
+  std::uint64_t generation_;
+  std::vector<std::byte> queue_;
+  std::size_t sent_ = 0;
+  bool deaf_ = false;
+  wire::FrameReader reader_;
+  std::array<std::byte, 1024> inbox_;
+  std::span<const std::byte> unread_;  // of inbox_
+  bool heard_ = false;
+  std::string how_;
+};
+
+}  // namespace lockstep::coll
