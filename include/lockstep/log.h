@@ -14,7 +14,7 @@ enum class LogLevel { debug, info, warning, error, off };
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
 /// Replaces the sink; an empty function restores the default. Thread-safe. The sink may be called
-/// from any thread, one call at a time.
+/// from any thread, one call at a time; it must not log through lockstep itself.
 void set_log_sink(LogSink sink);
 
 /// Messages below this level are dropped. Default: LOCKSTEP_LOG (debug, info, warning, error, off),

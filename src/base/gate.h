@@ -9,7 +9,8 @@
 //   gate.wait([&] { return ready.load(); }, deadline);     ready.store(true); gate.notify();
 //
 // The predicate runs on the waiting thread, any number of times, and must not block. Any number of
-// threads may wait and notify. A Gate may live in memory shared between processes.
+// threads may wait and notify. A Gate may live in memory shared between processes. It must outlive
+// every notify() that has begun: a waiter that is let through must not destroy it at once.
 #pragma once
 
 #include <atomic>
