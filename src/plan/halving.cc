@@ -63,9 +63,9 @@ class Halving {
     const std::vector<Holder> low = holders_of(left(node));
     const std::vector<Holder> high = holders_of(right(node));
     const std::size_t first_step = steps_.size();
-    const std::vector<Holder> merged = low.size() == high.size()  ? swap_halves(low, high)
-                                       : low.size() > high.size() ? hand_over(high, low)
-                                                                  : hand_over(low, high);
+    std::vector<Holder> merged = low.size() == high.size()  ? swap_halves(low, high)
+                                 : low.size() > high.size() ? hand_over(high, low)
+                                                            : hand_over(low, high);
     exchange(node, std::span(steps_).subspan(first_step));
     return merged;
   }

@@ -69,9 +69,7 @@ std::vector<Layout> layouts_for(Kind kind, Extent extent) {
       layouts.push_back(Layout::uniform(n, replicas));
     }
   }
-  if (is_reduction(kind)) {
-    for (const Layout& layout : odd_layouts()) layouts.push_back(layout);
-  }
+  for (const Layout& layout : odd_layouts()) layouts.push_back(layout);
   return layouts;
 }
 
