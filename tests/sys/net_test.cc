@@ -320,9 +320,9 @@ TEST_P(NetTest, MalformedAddressesAreConfigErrors) {
 
 TEST_P(NetTest, EveryCallerIsAcceptedOnce) {
   listener_ = bench_->server().listen(bench_->address());
-  std::vector<std::unique_ptr<Connection>> callers;
+  std::vector<std::unique_ptr<Connection>> callers(5);
   std::vector<std::unique_ptr<Connection>> accepted;
-  for (int i = 0; i < 5; ++i) callers.push_back(bench_->client().connect(listener_->address()));
+  for (auto& caller : callers) caller = bench_->client().connect(listener_->address());
   poller_->watch(*listener_);
   ASSERT_TRUE(await([&] {
     while (auto one = listener_->accept()) accepted.push_back(std::move(one));
