@@ -121,7 +121,7 @@ int run() {
     Contest contest(row.dtype, row.streams, row.bytes);
     const Stores stores = contest.faster_stores();
     const PairedResult result = paired_ratio(
-        {}, [&] { contest.ours(); }, [&] { contest.other(stores); });
+        {.timer = Timer::thread}, [&] { contest.ours(); }, [&] { contest.other(stores); });
     targets.add(row.name, result, row.required);
   }
   return targets.finish();

@@ -85,6 +85,13 @@ HWY_INLINE hn::Vec<D> canonical_nan(D d, hn::Vec<D> v) {
   return hn::IfThenElse(hn::IsNaN(v), hn::Set(d, std::numeric_limits<T>::quiet_NaN()), v);
 }
 
+/// By what the result is divided, if at all.
+template <class T>
+struct Division {
+  bool needed;
+  T divisor;
+};
+
 struct LeafAsIs {
   template <class D>
   static HWY_INLINE hn::Vec<D> leaf(D, hn::Vec<D> v, hn::TFromD<D>) {
@@ -94,7 +101,7 @@ struct LeafAsIs {
 
 struct ResultAsIs {
   template <class D>
-  static HWY_INLINE hn::Vec<D> finish(D, hn::Vec<D> v, double) {
+  static HWY_INLINE hn::Vec<D> finish(D, hn::Vec<D> v, Division<hn::TFromD<D>>) {
     return v;
   }
 };
@@ -107,10 +114,10 @@ struct Sum : LeafAsIs {
     return hn::Add(a, b);
   }
   template <class D>
-  static HWY_INLINE hn::Vec<D> finish(D d, hn::Vec<D> v, double divisor) {
+  static HWY_INLINE hn::Vec<D> finish(D d, hn::Vec<D> v, Division<hn::TFromD<D>> division) {
     using T = hn::TFromD<D>;
     if constexpr (std::is_floating_point_v<T>) {
-      if (divisor != 1) v = hn::Div(v, hn::Set(d, static_cast<T>(divisor)));
+      if (division.needed) v = hn::Div(v, hn::Set(d, division.divisor));
       return canonical_nan(d, v);
     } else {
       return v;
@@ -156,7 +163,7 @@ struct Product : LeafAsIs {
     }
   }
   template <class D>
-  static HWY_INLINE hn::Vec<D> finish(D d, hn::Vec<D> v, double) {
+  static HWY_INLINE hn::Vec<D> finish(D d, hn::Vec<D> v, Division<hn::TFromD<D>>) {
     if constexpr (std::is_floating_point_v<hn::TFromD<D>>) {
       return canonical_nan(d, v);
     } else {
@@ -218,16 +225,45 @@ HWY_INLINE hn::Vec<D> fold(D d, const Leaves<typename M::Acc, leaves>& in, std::
   }
 }
 
+/// Copies of what a pass says, out of reach of the stores: the compiler may keep them in registers.
+struct Places {
+  Byte* first;  // null if there are only partials
+  void* const* targets;
+  std::size_t target_count;
+  void* const* partials;
+  std::size_t partial_count;
+  Stores stores;
+
+  explicit HWY_INLINE Places(const Pass& pass)
+      : first(pass.target_count != 0 ? static_cast<Byte*>(pass.targets[0]) : nullptr),
+        targets(pass.targets),
+        target_count(pass.target_count),
+        partials(pass.partials),
+        partial_count(pass.partial_count),
+        stores(pass.stores) {}
+};
+
+template <class D>
+HWY_INLINE void store_plain(D d, hn::Vec<D> v, const Places& places, std::size_t at) {
+  store_vector(d, v, places.first + at, places.stores);
+  for (std::size_t t = 1; t < places.target_count; ++t) {
+    store_vector(d, v, static_cast<Byte*>(places.targets[t]) + at);
+  }
+}
+
 /// canonical: every NaN is the canonical one, which rounds like a number.
 template <class M, bool canonical, class D>
-HWY_INLINE void store_halves(D d, hn::Vec<D> first, hn::Vec<D> second, const Pass& pass,
+HWY_INLINE void store_halves(D d, hn::Vec<D> first, hn::Vec<D> second, const Places& places,
                              std::size_t at) {
-  for (std::size_t t = 0; t < pass.target_count; ++t) {
-    M::template store<canonical>(d, first, second, static_cast<Byte*>(pass.targets[t]) + at,
-                                 pass.stores);
+  if (places.first != nullptr) {
+    M::template store<canonical>(d, first, second, places.first + at, places.stores);
   }
-  for (std::size_t t = 0; t < pass.partial_count; ++t) {
-    M::store_partial(d, first, second, static_cast<Byte*>(pass.partials[t]) + 2 * at);
+  for (std::size_t t = 1; t < places.target_count; ++t) {
+    M::template store<canonical>(d, first, second, static_cast<Byte*>(places.targets[t]) + at,
+                                 Stores::cached);
+  }
+  for (std::size_t t = 0; t < places.partial_count; ++t) {
+    M::store_partial(d, first, second, static_cast<Byte*>(places.partials[t]) + 2 * at);
   }
 }
 
@@ -241,28 +277,33 @@ void run_steps(const Pass& pass) {
     in.data[i] = static_cast<const Byte*>(pass.inputs[i]);
     in.weights[i] = pass.weights == nullptr ? Acc{1} : static_cast<Acc>(pass.weights[i]);
   }
-  const double divisor = pass.divisor;
-  const Stores stores = pass.stores;
+  const Places places(pass);
+  const Division<Acc> division{pass.divisor != 1, static_cast<Acc>(pass.divisor)};
   const std::size_t step = hn::Lanes(d) * M::kParts * M::kSize;
   const std::size_t end = pass.count * M::kSize;
 
+  std::size_t at = 0;
   if constexpr (M::kParts == 1) {
-    auto* const target = static_cast<Byte*>(pass.targets[0]);
-    for (std::size_t at = 0; at < end; at += step) {
-      const auto v = C::finish(d, fold<M, C, 0, leaves, 0>(d, in, at), divisor);
-      store_vector(d, v, target + at, stores);
-      for (std::size_t t = 1; t < pass.target_count; ++t) {
-        store_vector(d, v, static_cast<Byte*>(pass.targets[t]) + at);
+    if constexpr (leaves <= 4) {  // too little work to hide the loop itself
+      for (; at + step < end; at += 2 * step) {
+        const auto one = C::finish(d, fold<M, C, 0, leaves, 0>(d, in, at), division);
+        const auto two = C::finish(d, fold<M, C, 0, leaves, 0>(d, in, at + step), division);
+        store_plain(d, one, places, at);
+        store_plain(d, two, places, at + step);
       }
     }
+    for (; at < end; at += step) {
+      store_plain(d, C::finish(d, fold<M, C, 0, leaves, 0>(d, in, at), division), places, at);
+    }
   } else {
-    for (std::size_t at = 0; at < end; at += step) {
-      const auto first = C::finish(d, fold<M, C, 0, leaves, 0>(d, in, at), divisor);
-      const auto second = C::finish(d, fold<M, C, 0, leaves, 1>(d, in, at), divisor);
-      store_halves<M, C::kCanonical>(d, first, second, pass, at);
+    for (; at < end; at += step) {
+      const auto first = C::finish(d, fold<M, C, 0, leaves, 0>(d, in, at), division);
+      const auto second = C::finish(d, fold<M, C, 0, leaves, 1>(d, in, at), division);
+      store_halves<M, C::kCanonical>(d, first, second, places, at);
     }
   }
-  if (stores == Stores::around_cache) hwy::FlushStream();  // before anybody is told of the result
+  // Before anybody is told of the result.
+  if (places.stores == Stores::around_cache) hwy::FlushStream();
 }
 
 template <class M>

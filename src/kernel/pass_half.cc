@@ -25,11 +25,12 @@ template <class M>
 void round_steps(const Pass& pass) {
   const hn::ScalableTag<float> d;
   const auto* from = static_cast<const Byte*>(pass.inputs[0]);
+  const Places places(pass);
   for (std::size_t i = 0; i < pass.count; i += 2 * hn::Lanes(d)) {
     auto first = hn::Zero(d);
     auto second = hn::Zero(d);
     M::load_partial(d, from + 4 * i, first, second);
-    store_halves<M, false>(d, first, second, pass, 2 * i);
+    store_halves<M, false>(d, first, second, places, 2 * i);
   }
 }
 
