@@ -1,6 +1,6 @@
 // The catalogue of algorithms: each is a name, where it applies, and a function that makes plans.
 //
-//   const Algorithm& a = find_algorithm(Kind::all_reduce, "direct");
+//   const Algorithm& a = *find_algorithm(Kind::all_reduce, "direct");
 //   Plan mine = a.make(request, layout, rank);
 #pragma once
 

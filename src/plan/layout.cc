@@ -10,7 +10,7 @@ Layout Layout::uniform(int ranks, int replicas_per_rank) {
   return Layout(std::vector<int>(static_cast<std::size_t>(ranks), replicas_per_rank));
 }
 
-Layout::Layout(std::vector<int> replicas, std::vector<int> host) : host_(std::move(host)) {
+Layout::Layout(const std::vector<int>& replicas, std::vector<int> host) : host_(std::move(host)) {
   assert(!replicas.empty());
   assert(host_.empty() || host_.size() == replicas.size());
   first_.reserve(replicas.size() + 1);

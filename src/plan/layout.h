@@ -13,7 +13,7 @@ class Layout {
   static Layout uniform(int ranks, int replicas_per_rank = 1);
   /// replicas[r] >= 1 replicas on rank r; host[r] is any label, equal for ranks of one host (empty:
   /// one host for all).
-  explicit Layout(std::vector<int> replicas, std::vector<int> host = {});
+  explicit Layout(const std::vector<int>& replicas, std::vector<int> host = {});
 
   [[nodiscard]] int ranks() const noexcept { return static_cast<int>(first_.size()) - 1; }
   [[nodiscard]] int replicas() const noexcept { return first_.back(); }

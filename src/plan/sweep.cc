@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "plan/form.h"
 
@@ -112,8 +113,8 @@ std::vector<int> roots_for(Kind kind, const Layout& layout, Extent extent) {
   if (!rooted || n == 1) return {0};
   const int all_up_to = extent == Extent::brief ? 5 : layout.replicas() > n ? kMany : kVeryMany;
   if (n > all_up_to) return {0, 1, n / 2, n - 1};
-  std::vector<int> roots;
-  for (int root = 0; root < n; ++root) roots.push_back(root);
+  std::vector<int> roots(static_cast<std::size_t>(n));
+  std::iota(roots.begin(), roots.end(), 0);
   return roots;
 }
 

@@ -17,12 +17,6 @@ namespace lockstep::plan {
 /// brief: a few seconds. complete: all ranks from 1 to 17 and some up to 64, about a minute.
 enum class Extent : std::uint8_t { brief, complete };
 
-struct SweepOptions {
-  Extent extent = Extent::complete;
-  /// Called after each algorithm and layout with the row so far; may be empty.
-  std::function<void(const struct SweepRow&)> progress = {};
-};
-
 struct SweepRow {
   const Algorithm* algorithm = nullptr;
   Order proven = Order::fixed_tree;  // of all cases together
@@ -36,6 +30,12 @@ struct SweepRow {
   [[nodiscard]] bool right() const {
     return failures == 0 && (algorithm->order == Order::any || proven == Order::fixed_tree);
   }
+};
+
+struct SweepOptions {
+  Extent extent = Extent::complete;
+  /// Called after each algorithm and layout with the row so far; may be empty.
+  std::function<void(const SweepRow&)> progress = {};
 };
 
 /// One row per algorithm, in the order of algorithms().

@@ -25,7 +25,7 @@ Case make(Kind kind, const char* name, const Layout& layout, Request request = {
   return {request, layout, make_all(*algorithm, request, layout)};
 }
 
-Case all_reduce(const char* name, int ranks, Request request = {.count = 8}) {
+Case all_reduce(const char* name, int ranks, const Request& request = {.count = 8}) {
   return make(Kind::all_reduce, name, Layout::uniform(ranks), request);
 }
 

@@ -62,8 +62,8 @@ TEST(Select, UnalignedReplicasRuleOutDoublingAndHalving) {
 }
 
 TEST(Select, SeveralHostsKeepDataInsideThem) {
-  std::vector<int> hosts;
-  for (int rank = 0; rank < 32; ++rank) hosts.push_back(rank / 8);
+  std::vector<int> hosts(32);
+  for (int rank = 0; rank < 32; ++rank) hosts[static_cast<std::size_t>(rank)] = rank / 8;
   const Setting setting{.layout = Layout(std::vector<int>(32, 1), hosts),
                         .access = Access::messages};
   EXPECT_THAT(chosen(1 << 22, setting), AnyOf("hierarchical", "halving"));

@@ -57,8 +57,7 @@ TEST(Tree, MergesOfTwoByThree) {
 }
 
 TEST(Tree, MergesOfLeavesAreABinaryCounter) {
-  std::vector<Node> leaves;
-  for (int i = 0; i < 7; ++i) leaves.push_back({i, i + 1});
+  const Node leaves[] = {{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}, {5, 6}, {6, 7}};
   EXPECT_EQ(merges(leaves), (std::vector<std::uint8_t>{0, 1, 0, 2, 0, 1, 2}));
   EXPECT_EQ(merges(std::vector<Node>{{3, 4}}), (std::vector<std::uint8_t>{0}));
 }
