@@ -16,6 +16,7 @@ void run(benchmark::State& state, Op op, DType dtype, int inputs, std::size_t by
   std::vector<std::vector<std::byte>> memory(static_cast<std::size_t>(inputs) + 1,
                                              std::vector<std::byte>(bytes));
   std::vector<Input> from;
+  from.reserve(static_cast<std::size_t>(inputs));
   for (int i = 0; i < inputs; ++i) from.push_back({memory[static_cast<std::size_t>(i)].data()});
   const Target targets[] = {{memory.back().data()}};
   const auto merges = tree_merges(inputs);

@@ -117,7 +117,7 @@ struct Sum : LeafAsIs {
   static HWY_INLINE hn::Vec<D> finish(D d, hn::Vec<D> v, Division<hn::TFromD<D>> division) {
     using T = hn::TFromD<D>;
     if constexpr (std::is_floating_point_v<T>) {
-      if (division.needed) v = hn::Div(v, hn::Set(d, division.divisor));
+      if (HWY_UNLIKELY(division.needed)) v = hn::Div(v, hn::Set(d, division.divisor));
       return canonical_nan(d, v);
     } else {
       return v;
@@ -296,6 +296,16 @@ void run_steps(const Pass& pass) {
       store_plain(d, C::finish(d, fold<M, C, 0, leaves, 0>(d, in, at), division), places, at);
     }
   } else {
+    if constexpr (leaves <= 2) {
+      for (; at + step < end; at += 2 * step) {
+        const auto first = C::finish(d, fold<M, C, 0, leaves, 0>(d, in, at), division);
+        const auto second = C::finish(d, fold<M, C, 0, leaves, 1>(d, in, at), division);
+        const auto third = C::finish(d, fold<M, C, 0, leaves, 0>(d, in, at + step), division);
+        const auto fourth = C::finish(d, fold<M, C, 0, leaves, 1>(d, in, at + step), division);
+        store_halves<M, C::kCanonical>(d, first, second, places, at);
+        store_halves<M, C::kCanonical>(d, third, fourth, places, at + step);
+      }
+    }
     for (; at < end; at += step) {
       const auto first = C::finish(d, fold<M, C, 0, leaves, 0>(d, in, at), division);
       const auto second = C::finish(d, fold<M, C, 0, leaves, 1>(d, in, at), division);

@@ -10,7 +10,7 @@ namespace lockstep::kernel {
 namespace {
 
 // Small enough to stay in the first-level cache beside the inputs; blocks of at least 64 lanes.
-constexpr std::size_t kScratchBytes = 16 * 1024;
+constexpr std::size_t kScratchBytes = std::size_t{16} << 10;
 constexpr std::size_t kMinBlock = 64;
 constexpr std::size_t kInlineStack = 64;
 
@@ -58,11 +58,11 @@ Combine combine_of(Op op) {
 
 /// Bytes of the second-level cache, a core's own on most processors.
 std::size_t private_cache_bytes() {
-  static const auto kBytes = [] {
+  static const std::size_t known = [] {
     const long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
     return bytes > 0 ? static_cast<std::size_t>(bytes) : std::size_t{1} << 20;
   }();
-  return kBytes;
+  return known;
 }
 
 int trailing_zeros(int n) { return std::countr_zero(static_cast<unsigned>(n)); }
