@@ -98,7 +98,11 @@ void Control::poll(Time now) {
     send_pulses(now);
   }
   if (cut_off_) return;
-  for (auto& peer : peers_) peer->channel.flush();
+  const bool all_said = has_said_all();
+  for (auto& peer : peers_) {
+    peer->channel.flush();
+    if (all_said) peer->channel.finish();
+  }
 }
 
 Time Control::next_poll() const noexcept {
@@ -296,7 +300,7 @@ void Control::send_pulses(Time now) {
 void Control::send_to_all(wire::FrameType type, std::span<const std::byte> payload,
                           const Peer* but) {
   for (auto& peer : peers_) {
-    if (peer.get() != but && !peer->channel.over()) peer->channel.send(type, payload);
+    if (peer.get() != but) peer->channel.send(type, payload);
   }
 }
 
@@ -310,10 +314,17 @@ void Control::goodbye(std::uint64_t next) {
   note_goodbye({.rank = rank_, .reserved = 0, .next = next, .last = standing()}, nullptr);
 }
 
-bool Control::goodbyes_exchanged() const noexcept {
-  return std::all_of(peers_.begin(), peers_.end(), [&](const auto& peer) {
-    return peer->channel.over() || (peer->channel.empty() && (concluded_ || left(peer->rank)));
-  });
+bool Control::has_said_all() const noexcept {
+  if (concluded_) return true;
+  return left(rank_).has_value() &&
+         std::all_of(peers_.begin(), peers_.end(),
+                     [&](const auto& peer) { return peer->lost || left(peer->rank).has_value(); });
+}
+
+bool Control::may_leave() const noexcept {
+  if (cut_off_) return true;
+  return has_said_all() && std::all_of(peers_.begin(), peers_.end(),
+                                       [](const auto& peer) { return peer->channel.over(); });
 }
 
 std::optional<std::uint64_t> Control::left(int peer) const noexcept {
@@ -321,14 +332,21 @@ std::optional<std::uint64_t> Control::left(int peer) const noexcept {
   return next == kHere ? std::nullopt : std::optional(next);
 }
 
-Status Control::missing(int peer, const wire::Descriptor& operation) const {
+Status Control::missing(int peer, const wire::Descriptor& operation, DataPath path) const {
   const auto next = left(peer);
-  if (!next || operation.sequence < *next) return {};
+  if (!next) return {};
+  std::string how;
+  if (operation.sequence >= *next) {
+    how = fmt::format("has left after operation {}", *next - 1);
+  } else if (path == DataPath::over) {
+    how = "has left and its connection broke before all its bytes arrived";
+  } else {
+    return {};
+  }
   return {ErrorKind::peer_lost,
           Code::unavailable,
-          fmt::format("rank {} has left after operation {}, but rank {} needs it for operation {}: "
-                      "{}",
-                      peer, *next - 1, rank_, operation.sequence, wire::describe(operation)),
+          fmt::format("rank {} {}, but rank {} needs it for operation {}: {}", peer, how, rank_,
+                      operation.sequence, wire::describe(operation)),
           {peer}};
 }
 

@@ -56,6 +56,8 @@ struct Timing {
 /// The ranks with which a rank has a control connection, ascending.
 std::vector<int> control_peers(int rank, int size);
 
+enum class DataPath : std::uint8_t { open, over };
+
 class Control {
  public:
   struct Setup {
@@ -77,17 +79,19 @@ class Control {
   /// When poll() has something to do even if no connection is ready.
   [[nodiscard]] Time next_poll() const noexcept;
 
-  /// This rank leaves in good order: it takes no part in operations from `next` on. Keep polling
-  /// until goodbyes_exchanged(), for as long as you can afford.
+  /// This rank leaves in good order: it takes no part in operations from `next` on.
   void goodbye(std::uint64_t next);
-  /// All control peers have said goodbye or are gone, and all we had to say is written: no word of
-  /// ours will be missed.
-  [[nodiscard]] bool goodbyes_exchanged() const noexcept;
+  /// After a goodbye or a failure: keep polling until this holds, for as long as you can afford (a
+  /// silent peer never answers). Then every peer has read all we said and closed its side. A
+  /// connection closed earlier, with bytes unread, may take the last word back from the peer.
+  [[nodiscard]] bool may_leave() const noexcept;
   /// Empty while the rank is here; else the first operation it takes no part in. An operation with
   /// that number or a later one waits for it in vain: see missing().
   [[nodiscard]] std::optional<std::uint64_t> left(int peer) const noexcept;
-  /// PeerLost if the rank has left without taking part in this operation; ok otherwise.
-  [[nodiscard]] Status missing(int peer, const wire::Descriptor& operation) const;
+  /// PeerLost if the rank, for which this operation waits, has left and nothing more of it can
+  /// come; ok otherwise. The data connection may still hold what it sent before it left; `over`
+  /// says that it does not (StreamLink::suspect).
+  [[nodiscard]] Status missing(int peer, const wire::Descriptor& operation, DataPath path) const;
 
  private:
   struct Peer;
@@ -106,6 +110,7 @@ class Control {
   void send_to_all(wire::FrameType type, std::span<const std::byte> payload, const Peer* but);
   [[nodiscard]] wire::Pulse standing() const;
   [[nodiscard]] bool decider_gone() const noexcept;
+  [[nodiscard]] bool has_said_all() const noexcept;
 
   int rank_;
   int size_;

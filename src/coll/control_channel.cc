@@ -9,7 +9,7 @@ namespace lockstep::coll {
 using sys::Transfer;
 
 void ControlChannel::send(wire::FrameType type, std::span<const std::byte> payload) {
-  if (over()) return;
+  if (deaf_ || finished_) return;
   if (empty()) {
     queue_.clear();
     sent_ = 0;
@@ -26,13 +26,19 @@ void ControlChannel::send(wire::FrameType type, std::span<const std::byte> paylo
 }
 
 void ControlChannel::flush() noexcept {
-  while (!deaf_ && !over() && !empty()) {
+  while (!deaf_ && !empty()) {
     const auto [bytes, state] = connection_.write(std::span(queue_).subspan(sent_));
     sent_ += bytes;
     // What the peer has still said is worth more than this: reading finds the end.
     deaf_ = state != Transfer::State::open;
     if (bytes == 0) return;
   }
+}
+
+void ControlChannel::finish() noexcept {
+  if (finished_ || deaf_ || !empty()) return;
+  finished_ = true;
+  connection_.shutdown_write();
 }
 
 const wire::FrameReader* ControlChannel::next() {

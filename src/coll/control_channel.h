@@ -25,12 +25,15 @@ class ControlChannel {
   void send(wire::FrameType type, std::span<const std::byte> payload);
   /// Writes what goes now.
   void flush() noexcept;
+  /// Closes our side once everything is written; reading goes on.
+  void finish() noexcept;
   [[nodiscard]] bool empty() const noexcept { return sent_ == queue_.size(); }
 
   /// The next whole frame, good until the next call; null: none now, or none ever (over()).
   const wire::FrameReader* next();
   /// Bytes have arrived since this was last asked.
   bool heard() noexcept { return std::exchange(heard_, false); }
+  /// Nothing more will be read; writing may go on.
   [[nodiscard]] bool over() const noexcept { return !how_.empty(); }
   /// How it came to an end: "died: its control connection closed without a goodbye".
   [[nodiscard]] const std::string& how() const noexcept { return how_; }
@@ -44,6 +47,7 @@ class ControlChannel {
   std::vector<std::byte> queue_;
   std::size_t sent_ = 0;
   bool deaf_ = false;
+  bool finished_ = false;
   wire::FrameReader reader_;
   std::array<std::byte, 1024> inbox_;
   std::span<const std::byte> unread_;  // of inbox_
