@@ -291,10 +291,15 @@ void MemoryLink::report_left(int peer) {
 }
 
 void MemoryLink::report_mismatch() {
-  std::vector<std::optional<wire::Descriptor>> rows;
-  for (int rank = 0; rank < size(); ++rank)
-    rows.push_back(group_->boards_[rank].request(sequence_));
-  fail(mismatch(sequence_, rows, group_->members_));
+  // Bytes that nobody took show a disagreement only later: report the operation it began with.
+  Status why;
+  for (std::uint64_t at = sequence_ > kMaxLead ? sequence_ - kMaxLead : 1; at <= sequence_; ++at) {
+    std::vector<std::optional<wire::Descriptor>> rows;
+    for (int rank = 0; rank < size(); ++rank) rows.push_back(group_->boards_[rank].request(at));
+    why = mismatch(at, rows, group_->members_);
+    if (!why.culprits().empty()) break;
+  }
+  fail(why);
 }
 
 std::unique_ptr<Link> MemoryFabric::link(std::uint64_t id, const std::vector<int>& members,
