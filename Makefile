@@ -99,7 +99,7 @@ plans: build/dev/build.ninja ## Prove every algorithm's plans correct (lockstep 
 	build/dev/tools/lockstep/lockstep plans
 
 sim: build/dev/build.ninja ## Run the simulated cluster with SEEDS seeds
-	$(call CMAKE_BUILD,dev) --target lockstep_sim
+	$(call CMAKE_BUILD,dev) --target lockstep_sim_program
 	build/dev/tests/sim_cluster/lockstep_sim --seeds $(SEEDS)
 
 fuzz: build/fuzz/build.ninja ## Run every fuzz target for FUZZ_SECONDS
