@@ -10,6 +10,7 @@
 #include "commands.h"
 #include "names.h"
 #include "pattern.h"
+#include "plan/select.h"
 #include "report.h"
 
 namespace lockstep::tool {
@@ -115,6 +116,9 @@ std::vector<std::vector<Trial>> trials(const Options& options) {
   if (options.order != "any" && options.order != "fixed_tree") {
     throw UsageError(fmt::format("--order is \"{}\"; it must be fixed_tree or any", options.order));
   }
+  plan::Overrides ignored;
+  const Status algorithms = plan::parse_overrides(options.algorithms, ignored);
+  if (!algorithms.ok()) throw UsageError(algorithms.message());
   const std::vector<std::uint64_t> bytes = sizes(options);
   std::vector<std::vector<Trial>> all;
   for (const std::string& name : options.collectives) {

@@ -46,6 +46,13 @@ int run(int argc, char** argv) {
     }
   } catch (const CLI::Success& help_or_version) {
     return application.exit(help_or_version);
+  } catch (const CLI::RequiredError& error) {
+    const std::string first = argc > 1 ? argv[1] : "";
+    const bool unknown = application.get_subcommands().empty() && !first.empty() && first[0] != '-';
+    return complain(
+        unknown ? fmt::format("no command is called \"{}\"; there are bench, explain, plans", first)
+                : error.what(),
+        kUsage, chosen());
   } catch (const CLI::ParseError& error) {
     return complain(error.what(), kUsage, chosen());
   } catch (const UsageError& error) {

@@ -1,0 +1,79 @@
+// Help, version and how wrong command lines are refused.
+#include "tests/tools/command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep::tool {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Command, PrintsItsVersion) {
+  const Result result = lockstep_command("--version");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(result.out, "lockstep " LOCKSTEP_VERSION "\n");
+}
+
+TEST(Command, HelpNamesTheSubcommandsAndShowsExamples) {
+  const Result result = lockstep_command("--help");
+  EXPECT_EQ(result.code, 0);
+  for (const char* word : {"bench", "explain", "plans", "Examples:"}) {
+    EXPECT_THAT(result.out, HasSubstr(word));
+  }
+}
+
+TEST(Command, EverySubcommandHasHelpWithExamples) {
+  for (const char* name : {"bench", "explain", "plans"}) {
+    const Result result = lockstep_command(std::string(name) + " --help");
+    EXPECT_EQ(result.code, 0) << name;
+    EXPECT_THAT(result.out, HasSubstr("Examples:"));
+    EXPECT_THAT(result.out, HasSubstr(std::string("lockstep ") + name));
+  }
+}
+
+struct Wrong {
+  const char* arguments;
+  const char* message;
+};
+
+class WrongCommandLine : public testing::TestWithParam<Wrong> {};
+
+TEST_P(WrongCommandLine, IsOneLineAndExitCodeTwo) {
+  const Result result = lockstep_command(GetParam().arguments);
+  EXPECT_EQ(result.code, 2) << result.out << result.err;
+  EXPECT_EQ(lines_of(result.err).size(), 1U) << result.err;
+  EXPECT_THAT(result.err, HasSubstr(GetParam().message));
+  EXPECT_THAT(result.err, HasSubstr("--help"));
+  EXPECT_EQ(result.out, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, WrongCommandLine,
+    testing::Values(
+        Wrong{"", "subcommand is required"}, Wrong{"fly", "no command is called \"fly\""},
+        Wrong{"bench --fly", "--fly"}, Wrong{"bench all_reduces", "\"all_reduces\""},
+        Wrong{"bench -b 4Q", "-b is \"4Q\""}, Wrong{"bench -b -1", "no size"},
+        Wrong{"bench -e 99999999999G", "-e"}, Wrong{"bench -b 8 -e 4", "larger than -e"},
+        Wrong{"bench -i 0", "-i is 0"}, Wrong{"bench -i 4 -f 2", "exclude"},
+        Wrong{"bench -f 1", "-f is 1"}, Wrong{"bench -n 0", "-n is 0"},
+        Wrong{"bench -n many", "many"}, Wrong{"bench -t 0", "-t is 0"},
+        Wrong{"bench -t 2 -r 2", "-r is 2"}, Wrong{"bench -c 2", "-c is 2"},
+        Wrong{"bench -d float17", "\"float17\""}, Wrong{"bench -o xor", "\"xor\""},
+        Wrong{"bench -o mean -d int32", "mean of int32"}, Wrong{"bench -d bool", "sum of bool"},
+        Wrong{"bench -o max -d complex64", "max of complex64"},
+        Wrong{"bench send_receive -t 1", "2 ranks"}, Wrong{"bench --order tree", "--order"},
+        Wrong{"bench --algorithms all_reduce=fastest", "fastest"},
+        Wrong{"explain", "collective is required"}, Wrong{"explain all_reduce -n 0", "-n is 0"},
+        Wrong{"explain all_reduce -n 2 --hosts 3", "--hosts is 3"},
+        Wrong{"explain all_reduce -n 2 --plan 2", "--plan is 2"},
+        Wrong{"explain all_reduce -n 3 --replicas 1,2", "2 numbers for 3 ranks"},
+        Wrong{"explain all_reduce --replicas 0", "--replicas"},
+        Wrong{"explain all_reduce -n 2 --hosts 2 --access shared", "one host"},
+        Wrong{"explain all_reduce --access telepathy", "telepathy"},
+        Wrong{"explain all_reduce -d all", "one element type"},
+        Wrong{"explain all_reduce --costs speed=light", "speed"},
+        Wrong{"plans all_reduces", "\"all_reduces\""}, Wrong{"plans --fast", "--fast"}));
+
+}  // namespace
+}  // namespace lockstep::tool
