@@ -111,7 +111,7 @@ Time Control::next_poll() const noexcept {
   Time next = next_pulse_;
   if (settled_) next = std::min(next, *settled_);
   for (const auto& peer : peers_) {
-    if (peer->lost || peer->aborting || left(peer->rank)) continue;
+    if (peer->lost || peer->aborting || !needed(*peer)) continue;
     next = std::min(next, peer->heard + timing_.dead);
   }
   return next;
@@ -145,6 +145,8 @@ void Control::handle(Peer& peer, const wire::FrameReader& frame) {
       peer.aborting = true;
       if (!readable.ok()) {
         lose(peer, "sent an " + readable.message());
+      } else if (has_said_all() && abort.cause.kind() == ErrorKind::peer_lost) {
+        break;  // whom it misses, nobody needs any more
       } else if (abort.standing == wire::Standing::verdict) {
         conclude(abort, &peer);
       } else {
@@ -170,6 +172,19 @@ void Control::note_goodbye(const wire::Goodbye& goodbye, const Peer* from) {
 
 void Control::compare_histories() {
   if (history_ == nullptr) return;
+  if (const auto ours = left(rank_)) {
+    for (int rank = 0; rank < size_; ++rank) {
+      const auto theirs = left(rank);
+      if (!theirs || *theirs == *ours) continue;
+      failure_.report({ErrorKind::mismatch,
+                       Code::invalid_argument,
+                       fmt::format("rank {} has left after {} operations, rank {} after {}; every "
+                                   "rank must make the same calls in the same order",
+                                   rank_, *ours - 1, rank, *theirs - 1),
+                       {std::min(rank, rank_), std::max(rank, rank_)}});
+      return;
+    }
+  }
   const std::uint64_t here = history_->latest().descriptor.sequence;
   for (int rank = 0; rank < size_; ++rank) {
     auto& theirs = unchecked_[static_cast<std::size_t>(rank)];
@@ -200,17 +215,19 @@ void Control::compare(int rank, const wire::Pulse& theirs) {
 }
 
 void Control::judge_silence(Time now) {
-  const auto counts = [&](const Peer& peer) {
-    return !peer.lost && !peer.aborting && !left(peer.rank);
-  };
+  // Those that have left still pulse until they close: they say nothing about themselves, but being
+  // heard they say that this rank is not cut off.
   int present = 0;
   int quiet = 0;
+  bool given_up = false;
   for (auto& peer : peers_) {
-    if (!counts(*peer)) continue;
+    if (peer->lost || peer->aborting) continue;
     ++present;
     const Duration silence = now - peer->heard;
     if (silence < timing_.suspect) continue;
     ++quiet;
+    if (!needed(*peer)) continue;
+    given_up = given_up || silence >= timing_.dead;
     if (!peer->suspected) {
       peer->suspected = true;
       log_warning("rank {}: rank {} ({}) has been silent for {:.1f} s; it is given up at {:.1f} s",
@@ -218,27 +235,35 @@ void Control::judge_silence(Time now) {
                   seconds(timing_.dead));
     }
   }
-  const bool nobody = present > 1 && quiet == present;
+  if (!given_up) return;
+  if (present > 1 && quiet == present) return cut_off(now);
   for (auto& peer : peers_) {
     const Duration silence = now - peer->heard;
-    if (!counts(*peer) || silence < timing_.dead) continue;
-    if (!nobody) {
-      lose(*peer, fmt::format("is silent: no pulse for {:.1f} s", seconds(silence)));
-      continue;
-    }
-    std::vector<int> unheard;
-    for (const auto& other : peers_) {
-      if (counts(*other)) unheard.push_back(other->rank);
-    }
-    cut_off_ = true;
-    concluded_ = true;
-    const std::string text =
-        fmt::format("rank {} is cut off: no pulse from any of the ranks {} for {:.1f} s", rank_,
-                    fmt::join(unheard, ", "), seconds(silence));
-    log_error("{}", text);
-    failure_.set({ErrorKind::peer_lost, Code::unavailable, text, std::move(unheard)});
-    return;
+    if (peer->lost || peer->aborting || !needed(*peer) || silence < timing_.dead) continue;
+    lose(*peer, fmt::format("is silent: no pulse for {:.1f} s", seconds(silence)));
   }
+}
+
+bool Control::needed(const Peer& peer) const noexcept {
+  // Two ranks that have both said goodbye have nothing more to tell each other.
+  return !left(peer.rank) || !left(rank_);
+}
+
+void Control::cut_off(Time now) {
+  Time heard{};
+  std::vector<int> unheard;
+  for (const auto& peer : peers_) {
+    if (peer->lost || peer->aborting) continue;
+    unheard.push_back(peer->rank);
+    heard = std::max(heard, peer->heard);
+  }
+  cut_off_ = true;
+  concluded_ = true;
+  const std::string text =
+      fmt::format("rank {} is cut off: no pulse from any of the ranks {} for {:.1f} s", rank_,
+                  fmt::join(unheard, ", "), seconds(now - heard));
+  log_error("{}", text);
+  failure_.set({ErrorKind::peer_lost, Code::unavailable, text, std::move(unheard)});
 }
 
 void Control::lose(Peer& peer, const std::string& how) {
@@ -289,7 +314,6 @@ void Control::conclude(const wire::Abort& verdict, const Peer* from) {
 void Control::send_pulses(Time now) {
   if (concluded_ || now < next_pulse_) return;
   next_pulse_ = now + timing_.pulse;
-  if (left(rank_)) return;
   std::array<std::byte, wire::kPulseBytes> payload;
   wire::encode(standing(), payload);
   for (auto& peer : peers_) {

@@ -18,7 +18,8 @@
 //     since a word that gets through after all would blame the living.
 //
 // A pulse says what operation the sender is at, with a digest of all before. Ranks whose digests
-// differ have made different calls, even if their data never met: a proposal, too.
+// differ have made different calls, even if their data never met: a proposal, too. So have ranks
+// that leave after different numbers of operations.
 //
 //   Control control({.rank = 0, .size = 4, .failure = &failure, .peers = connections});
 //   loop: control.poll(clock.now()); sleep until control.next_poll() or a connection is ready
@@ -102,6 +103,8 @@ class Control {
   void compare_histories();
   void compare(int rank, const wire::Pulse& theirs);
   void judge_silence(Time now);
+  void cut_off(Time now);
+  [[nodiscard]] bool needed(const Peer& peer) const noexcept;
   void lose(Peer& peer, const std::string& how);
   void propose(const wire::Abort& abort, const Peer* from);
   void decide(Time now);

@@ -364,6 +364,17 @@ TEST_F(Controls, AGoodbyeIsNotADeath) {
   EXPECT_FALSE(rank(1).control->left(3).has_value());
 }
 
+TEST_F(Controls, RanksThatLeaveAfterDifferentCallsDisagree) {
+  start(3);
+  run(500ms);
+  for (int r = 0; r < 3; ++r) rank(r).control->goodbye(r == 1 ? 5 : 6);
+  run(50ms);
+  const Status why = verdict({});
+  EXPECT_EQ(why.kind(), ErrorKind::mismatch);
+  EXPECT_THAT(why.culprits(), testing::Contains(1));
+  EXPECT_THAT(why.message(), HasSubstr("rank 1"));
+}
+
 TEST_F(Controls, AllMayLeave) {
   start(5);
   run(500ms);

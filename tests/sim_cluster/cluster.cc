@@ -28,7 +28,8 @@ using std::chrono::seconds;
 using transport::kNobody;
 
 constexpr Duration kDeadline = seconds(60);  // virtual: nothing takes this long but a hang
-constexpr Duration kLinger = seconds(1);
+constexpr Duration kLinger = seconds(1);     // after a failure, until all have read of it
+constexpr Duration kFarewell = seconds(15);  // after a goodbye, for those of the others
 constexpr int kRestlessPolls = 200'000;  // in memory time stands still: count polls
 
 Status aborted_by(int rank) {
@@ -219,6 +220,7 @@ class StreamCluster {
     Time paused_until{};
     bool busy = true;  // could go on at the last poll
     bool reported = false;
+    bool lingers = false;
     Time gives_up = Time::max();  // waiting for peers to read its last word
     bool said_goodbye = false;
     bool over = false;  // finished or failed, and gone; or killed
@@ -274,12 +276,14 @@ class StreamCluster {
     }
     if (node.phase() == Phase::finished && !member.said_goodbye) {
       member.said_goodbye = true;
+      member.gives_up = world_.now() + kFarewell;
       member.control->goodbye(node.sequence());
       member.control->poll(world_.now());
     }
     if (node.phase() != before) say(trace_, "{:>9.3f} ms  {}", elapsed(), node.describe());
     if (node.phase() == Phase::working) return;
-    if (member.failure.raised() && member.gives_up == Time::max()) {
+    if (member.failure.raised() && !member.lingers) {
+      member.lingers = true;
       member.gives_up = world_.now() + kLinger;
     }
     if (member.control->may_leave() || world_.now() >= member.gives_up) leave(member);
