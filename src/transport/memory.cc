@@ -59,20 +59,77 @@ struct MemoryGroup::Board {
   }
 };
 
-// Bytes on their way from one rank to another: a ring of spans, copied by the receiver.
+// Bytes on their way from one rank to another: a queue of spans, copied by the receiver. It has no
+// bound but the plan's: a full queue would keep two ranks that both have more to send from ever
+// receiving. Two segments in turn serve all but the longest trains of messages.
 struct MemoryGroup::Channel {
   struct Entry {
     const std::byte* data = nullptr;
     std::size_t size = 0;
     std::uint64_t fingerprint = 0;
   };
-  static constexpr std::uint64_t kEntries = 64;
+  struct Segment {
+    static constexpr std::uint64_t kEntries = 64;
+    std::array<Entry, kEntries> entries;
+    Segment* next = nullptr;
+  };
 
-  alignas(64) std::atomic<std::uint64_t> posted = 0;  // written by the sender
-  std::array<Entry, kEntries> entries;                // ordered by posted
-  alignas(64) std::atomic<std::uint64_t> taken = 0;   // written by the receiver
-  std::size_t taken_bytes = 0;                        // of the entry in progress; receiver's own
+  Channel() = default;
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+  ~Channel() {
+    for (const Segment* segment = head != nullptr ? head : first; segment != nullptr;) {
+      const Segment* next = segment->next;
+      delete segment;
+      segment = next;
+    }
+    delete spare.load();
+  }
 
+  // The sender's: everything else of it is ordered by posted.
+  alignas(64) std::atomic<std::uint64_t> posted = 0;
+  Segment* first = nullptr;
+  Segment* tail = nullptr;
+  std::uint64_t tail_begin = 0;  // number of tail's first entry
+
+  // The receiver's.
+  alignas(64) std::atomic<std::uint64_t> taken = 0;
+  Segment* head = nullptr;
+  std::uint64_t head_begin = 0;
+  std::size_t taken_bytes = 0;  // of the entry in progress
+
+  std::atomic<Segment*> spare = nullptr;  // read to the end, for the sender to use again
+
+  void post(const Entry& entry) {
+    const std::uint64_t number = posted.load(std::memory_order_relaxed);
+    if (tail == nullptr || number - tail_begin == Segment::kEntries) {
+      Segment* segment = spare.exchange(nullptr, std::memory_order_acquire);
+      if (segment == nullptr) segment = new Segment;
+      segment->next = nullptr;
+      (tail == nullptr ? first : tail->next) = segment;
+      tail = segment;
+      tail_begin = number;
+    }
+    tail->entries[number - tail_begin] = entry;
+    posted.store(number + 1, std::memory_order_release);
+  }
+  /// The oldest entry not taken yet; null if there is none.
+  const Entry* front() {
+    const std::uint64_t number = taken.load(std::memory_order_relaxed);
+    if (posted.load(std::memory_order_acquire) == number) return nullptr;
+    if (head == nullptr) {
+      head = first;
+    } else if (number - head_begin == Segment::kEntries) {
+      Segment* old = std::exchange(head, head->next);
+      head_begin = number;
+      delete spare.exchange(old, std::memory_order_acq_rel);
+    }
+    return &head->entries[number - head_begin];
+  }
+  void take() noexcept {
+    taken_bytes = 0;
+    taken.store(taken.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  }
   [[nodiscard]] bool empty() const noexcept {
     return taken.load(std::memory_order_acquire) == posted.load(std::memory_order_relaxed);
   }
@@ -149,13 +206,7 @@ int MemoryLink::end() {
 }
 
 bool MemoryLink::send(int to, std::span<const std::byte> bytes) {
-  MemoryGroup::Channel& channel = group_->channel(rank_, to);
-  const std::uint64_t posted = channel.posted.load(std::memory_order_relaxed);
-  if (posted - channel.taken.load(std::memory_order_acquire) == MemoryGroup::Channel::kEntries)
-    return false;
-  channel.entries[posted % MemoryGroup::Channel::kEntries] = {bytes.data(), bytes.size(),
-                                                              fingerprint_};
-  channel.posted.store(posted + 1, std::memory_order_release);
+  group_->channel(rank_, to).post({bytes.data(), bytes.size(), fingerprint_});
   group_->gate(rank_).notify();
   if (std::find(sent_to_.begin(), sent_to_.end(), to) == sent_to_.end()) sent_to_.push_back(to);
   return true;
@@ -165,20 +216,18 @@ std::size_t MemoryLink::receive(int from, std::span<std::byte> bytes) {
   MemoryGroup::Channel& channel = group_->channel(from, rank_);
   std::size_t moved = 0;
   while (moved < bytes.size()) {
-    const std::uint64_t taken = channel.taken.load(std::memory_order_relaxed);
-    if (channel.posted.load(std::memory_order_acquire) == taken) break;
-    const auto& entry = channel.entries[taken % MemoryGroup::Channel::kEntries];
-    if (entry.fingerprint != fingerprint_) {
+    const MemoryGroup::Channel::Entry* entry = channel.front();
+    if (entry == nullptr) break;
+    if (entry->fingerprint != fingerprint_) {
       notice_disagreement();
       return 0;
     }
-    const std::size_t now = std::min(bytes.size() - moved, entry.size - channel.taken_bytes);
-    std::memcpy(bytes.data() + moved, entry.data + channel.taken_bytes, now);
+    const std::size_t now = std::min(bytes.size() - moved, entry->size - channel.taken_bytes);
+    std::memcpy(bytes.data() + moved, entry->data + channel.taken_bytes, now);
     moved += now;
     channel.taken_bytes += now;
-    if (channel.taken_bytes < entry.size) continue;
-    channel.taken_bytes = 0;
-    channel.taken.store(taken + 1, std::memory_order_release);
+    if (channel.taken_bytes < entry->size) continue;
+    channel.take();
     group_->gate(rank_).notify();
   }
   return moved;
