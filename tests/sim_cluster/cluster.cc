@@ -30,7 +30,7 @@ using transport::kNobody;
 constexpr Duration kDeadline = seconds(60);  // virtual: nothing takes this long but a hang
 constexpr Duration kLinger = seconds(1);     // after a failure, until all have read of it
 constexpr Duration kFarewell = seconds(15);  // after a goodbye, for those of the others
-constexpr int kRestlessPolls = 200'000;  // in memory time stands still: count polls
+constexpr int kRestlessPolls = 200'000;      // in memory time stands still: count polls
 
 Status aborted_by(int rank) {
   return {ErrorKind::cancelled, Code::cancelled, fmt::format("rank {} gave up", rank), {rank}};
@@ -199,6 +199,11 @@ class StreamCluster {
         outcome.hung = true;
         outcome.problem += (outcome.problem.empty() ? "hang: " : "; ") + member->node.describe();
       }
+      if (member->failure.proposed() && !member->failure.raised() &&
+          network_.alive(host(member->node.rank()))) {
+        outcome.problem += fmt::format("rank {} reported to no effect: {}", member->node.rank(),
+                                       quote(member->failure.proposal()));
+      }
       endings.push_back({.node = &member->node,
                          .cause = member->failure.cause(),
                          .survivor = !(victim && (schedule_.fault == Fault::kill ||
@@ -327,6 +332,7 @@ class StreamCluster {
         if (schedule_.seed % 2 == 0) heal_at_ = world_.now() + schedule_.lasts;
         break;
       case Fault::abort:
+        if (victim.node.phase() != Phase::working) break;
         victim.failure.report(aborted_by(schedule_.victim));
         victim.busy = true;
         break;

@@ -136,6 +136,8 @@ wire::Descriptor descriptor_of(const Task& task, std::uint64_t sequence) {
   wire::Descriptor d;
   d.sequence = sequence;
   d.kind = static_cast<std::uint8_t>(kind);
+  d.plan_hash =
+      XXH3_64bits_withSeed(task.algorithm->name.data(), task.algorithm->name.size(), request.chunk);
   if (kind == Kind::barrier) return d;
   d.dtype = static_cast<std::uint8_t>(task.dtype);
   if (is_reduction(kind)) d.op = static_cast<std::uint8_t>(task.op);
@@ -151,8 +153,6 @@ wire::Descriptor descriptor_of(const Task& task, std::uint64_t sequence) {
                       kind == Kind::scatter || kind == Kind::send_receive;
   if (rooted) d.root = request.root;
   if (kind == Kind::send_receive) d.to = request.to;
-  d.plan_hash =
-      XXH3_64bits_withSeed(task.algorithm->name.data(), task.algorithm->name.size(), request.chunk);
   return d;
 }
 
