@@ -140,9 +140,8 @@ struct Product : LeafAsIs {
   template <class D>
   static HWY_INLINE hn::Vec<D> combine(D d, hn::Vec<D> a, hn::Vec<D> b) {
     using T = hn::TFromD<D>;
-    if constexpr (HWY_TARGET == HWY_SCALAR) {
-      return hn::Mul(a, b);
-    } else if constexpr (std::is_integral_v<T> && sizeof(T) == 1) {
+    constexpr bool kVector = std::is_integral_v<T> && HWY_TARGET != HWY_SCALAR;
+    if constexpr (kVector && sizeof(T) == 1) {
       // No 8-bit multiplication: the low byte of a 16-bit product is right for the even bytes, and
       // for the odd ones once they are moved down.
       const hn::RepartitionToWide<D> wide;
@@ -151,7 +150,8 @@ struct Product : LeafAsIs {
       const auto even = hn::And(hn::Mul(wa, wb), hn::Set(wide, 0xFF));
       const auto odd = hn::Mul(hn::ShiftRight<8>(wa), hn::ShiftRight<8>(wb));
       return hn::BitCast(d, hn::Or(even, hn::ShiftLeft<8>(odd)));
-    } else if constexpr (std::is_integral_v<T> && sizeof(T) == 8) {
+    } else if constexpr (kVector && sizeof(T) == 8) {
+      // Nor a 64-bit one: three products of 32-bit halves.
       const hn::RepartitionToNarrow<D> narrow;
       const auto low = hn::MulEven(hn::BitCast(narrow, a), hn::BitCast(narrow, b));
       const auto cross =

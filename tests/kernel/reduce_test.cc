@@ -336,6 +336,7 @@ TYPED_TEST_SUITE(WeightedReduce, RealTypes);
 TYPED_TEST(WeightedReduce, MultipliesThenAdds) {
   for (const int n : {1, 2, 3, 4, 5, 8, 12, 16, 17, 33}) {
     std::vector<double> weights;
+    weights.reserve(static_cast<std::size_t>(n));
     for (int i = 0; i < n; ++i) weights.push_back(0.1234567 * (i + 1));
     for (const std::size_t count : kCounts) {
       for (const auto& from : {std::vector<Form>{Form::value}, {Form::value, Form::partial}}) {
