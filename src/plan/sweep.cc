@@ -4,15 +4,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "plan/form.h"
 
 namespace lockstep::plan {
 namespace {
 
-// Above this many ranks a few roots of layouts with several replicas a rank stand for all; above
-// the second number also a few sizes and a few roots of every layout.
+// Every root is checked everywhere. Above this many ranks, with several replicas a rank, most roots
+// are checked with one size only; above the second number those of every layout, and with fewer
+// sizes.
 constexpr int kMany = 9;
 constexpr int kVeryMany = 17;
 
@@ -106,15 +106,27 @@ std::vector<std::vector<std::uint64_t>> counts_for(int n, std::uint64_t size) {
   return {even, ragged, lonely};
 }
 
-std::vector<int> roots_for(Kind kind, const Layout& layout, Extent extent) {
+/// Each root, and whether all sizes are due or only the most telling one, the last.
+struct Rooted {
+  int root;
+  bool all_sizes;
+};
+
+std::vector<Rooted> roots_for(Kind kind, const Layout& layout, Extent extent) {
   const int n = layout.ranks();
   const bool rooted = kind == Kind::reduce || kind == Kind::broadcast || kind == Kind::gather ||
                       kind == Kind::scatter || kind == Kind::send_receive;
-  if (!rooted || n == 1) return {0};
+  if (!rooted || n == 1) return {{0, true}};
   const int all_up_to = extent == Extent::brief ? 5 : layout.replicas() > n ? kMany : kVeryMany;
-  if (n > all_up_to) return {0, 1, n / 2, n - 1};
-  std::vector<int> roots(static_cast<std::size_t>(n));
-  std::iota(roots.begin(), roots.end(), 0);
+  std::vector<Rooted> roots;
+  for (int root = 0; root < n; ++root) {
+    const bool telling = root <= 1 || root == n / 2 || root == n - 1;
+    if (telling || n <= all_up_to) {
+      roots.push_back({root, true});
+    } else if (extent == Extent::complete) {
+      roots.push_back({root, false});
+    }
+  }
   return roots;
 }
 
@@ -122,11 +134,13 @@ std::vector<int> roots_for(Kind kind, const Layout& layout, Extent extent) {
 std::vector<Request> requests_for(Kind kind, const Layout& layout, Extent extent) {
   std::vector<Request> requests;
   const int n = layout.ranks();
-  for (const Size size : sizes_for(static_cast<std::uint64_t>(n), extent)) {
+  const std::vector<Size> sizes = sizes_for(static_cast<std::uint64_t>(n), extent);
+  for (const Size& size : sizes) {
     if (kind == Kind::barrier && size.count > 0) continue;
     // The block of an all_to_all is per pair of ranks.
     const std::uint64_t count = kind == Kind::all_to_all ? size.count % 8 : size.count;
-    for (const int root : roots_for(kind, layout, extent)) {
+    for (const auto [root, all_sizes] : roots_for(kind, layout, extent)) {
+      if (!all_sizes && &size != &sizes.back()) continue;
       Request request{.kind = kind, .count = count, .root = root, .chunk = size.chunk};
       if (kind == Kind::send_receive) {
         for (const int to : {root, (root + 1) % n, (root + n / 2) % n}) {
