@@ -136,7 +136,8 @@ State Operation::poll(Link& link, int budget) {
 bool Operation::execute(const Instruction& instruction, Link& link) {
   switch (instruction.verb) {
     case plan::Verb::send:
-      return send(instruction, link);
+      send(instruction, link);
+      return true;
     case plan::Verb::receive:
       return receive(instruction, link);
     case plan::Verb::drain:
@@ -156,22 +157,17 @@ bool Operation::execute(const Instruction& instruction, Link& link) {
   return true;
 }
 
-bool Operation::send(const Instruction& instruction, Link& link) {
+void Operation::send(const Instruction& instruction, Link& link) {
+  if (instruction.count == 0) return;
   const Place& place = plan_->sources_of(instruction)[0];
   const std::size_t width = width_of(*bindings_, place.buffer);
-  std::uint64_t left = instruction.count - moved_ / width;
-  if (left == 0) return true;
-  Place rest = place;
-  rest.offset += moved_ / width;
-  Cursor from = locate(rest, *bindings_, link);
-  while (left > 0) {
+  Cursor from = locate(place, *bindings_, link);
+  for (std::uint64_t left = instruction.count; left > 0;) {
     const std::uint64_t now = std::min(left, from.contiguous());
-    if (!link.send(instruction.peer, {from.data(), now * width})) return false;
-    moved_ += now * width;
-    left -= now;
+    link.send(instruction.peer, {from.data(), now * width});
     from.advance(now);
+    left -= now;
   }
-  return true;
 }
 
 bool Operation::receive(const Instruction& instruction, Link& link) {

@@ -50,7 +50,7 @@ class Operation {
 
  private:
   bool execute(const plan::Instruction& instruction, transport::Link& link);
-  bool send(const plan::Instruction& instruction, transport::Link& link);
+  void send(const plan::Instruction& instruction, transport::Link& link);
   bool receive(const plan::Instruction& instruction, transport::Link& link);
   void reduce(const plan::Instruction& instruction, transport::Link& link);
   void copy(const plan::Instruction& instruction, transport::Link& link);
@@ -61,7 +61,7 @@ class Operation {
   const transport::Exposure* exposure_ = nullptr;
   bool begun_ = false;
   std::size_t next_ = 0;     // instruction
-  std::uint64_t moved_ = 0;  // bytes of it already sent or received
+  std::uint64_t moved_ = 0;  // bytes of it already received
   std::uint64_t progress_ = 0;
   int waiting_for_ = -1;
 };

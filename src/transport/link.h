@@ -63,8 +63,9 @@ class Link {
   /// link. Else the peer that has not taken its bytes yet: try again.
   virtual int end() = 0;
 
-  /// Takes bytes to send; they stay unchanged until drained. False: no room now, try again.
-  virtual bool send(int to, std::span<const std::byte> bytes) = 0;
+  /// Takes bytes to send; they stay unchanged until drained. What waits is bounded by the plan
+  /// alone: a bound here could keep two ranks that both have more to send from ever receiving.
+  virtual void send(int to, std::span<const std::byte> bytes) = 0;
   /// Bytes moved into `bytes` now; 0: none yet.
   virtual std::size_t receive(int from, std::span<std::byte> bytes) = 0;
   virtual bool drained(int to) = 0;

@@ -205,11 +205,10 @@ int MemoryLink::end() {
   return kNobody;
 }
 
-bool MemoryLink::send(int to, std::span<const std::byte> bytes) {
+void MemoryLink::send(int to, std::span<const std::byte> bytes) {
   group_->channel(rank_, to).post({bytes.data(), bytes.size(), fingerprint_});
   group_->gate(rank_).notify();
   if (std::find(sent_to_.begin(), sent_to_.end(), to) == sent_to_.end()) sent_to_.push_back(to);
-  return true;
 }
 
 std::size_t MemoryLink::receive(int from, std::span<std::byte> bytes) {
@@ -343,8 +342,8 @@ void MemoryLink::report_mismatch() {
   // Bytes that nobody took show a disagreement only later: report the operation it began with.
   Status why;
   for (std::uint64_t at = sequence_ > kMaxLead ? sequence_ - kMaxLead : 1; at <= sequence_; ++at) {
-    std::vector<std::optional<wire::Descriptor>> rows;
-    for (int rank = 0; rank < size(); ++rank) rows.push_back(group_->boards_[rank].request(at));
+    std::vector<std::optional<wire::Descriptor>> rows(static_cast<std::size_t>(size()));
+    for (int rank = 0; rank < size(); ++rank) rows[rank] = group_->boards_[rank].request(at);
     why = mismatch(at, rows, group_->members_);
     if (!why.culprits().empty()) break;
   }

@@ -98,7 +98,7 @@ class MemoryLink final : public Link {
 
   int begin(const wire::Descriptor& descriptor, const Exposure& mine, Staging staging) override;
   int end() override;
-  bool send(int to, std::span<const std::byte> bytes) override;
+  void send(int to, std::span<const std::byte> bytes) override;
   std::size_t receive(int from, std::span<std::byte> bytes) override;
   bool drained(int to) override;
   void publish(std::uint32_t stage) override;

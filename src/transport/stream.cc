@@ -89,9 +89,8 @@ int StreamLink::end() {
   return unsent_.empty() ? kNobody : unsent_.front()->rank;
 }
 
-bool StreamLink::send(int to, std::span<const std::byte> bytes) {
-  if (failed()) return false;
-  if (bytes.empty()) return true;
+void StreamLink::send(int to, std::span<const std::byte> bytes) {
+  if (failed() || bytes.empty()) return;
   Peer& peer = *peers_[static_cast<std::size_t>(to)];
   if (peer.outgoing.sequence() != sequence_) peer.outgoing.begin(descriptor_);
   peer.outgoing.add(bytes);
@@ -100,7 +99,6 @@ bool StreamLink::send(int to, std::span<const std::byte> bytes) {
     unsent_.push_back(&peer);
   }
   flush();
-  return true;
 }
 
 bool StreamLink::drained(int to) {

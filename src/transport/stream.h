@@ -53,9 +53,7 @@ class StreamLink final : public Link {
 
   int begin(const wire::Descriptor& descriptor, const Exposure& mine, Staging staging) override;
   int end() override;
-  /// Takes everything: what waits to be written is bounded by the plan, and a bound here could
-  /// keep two ranks that both have more to send from ever receiving.
-  bool send(int to, std::span<const std::byte> bytes) override;
+  void send(int to, std::span<const std::byte> bytes) override;
   std::size_t receive(int from, std::span<std::byte> bytes) override;
   bool drained(int to) override;
 
