@@ -78,6 +78,9 @@ class Controls : public testing::Test {
 
   void start(int size, sim::LinkOptions links = {.delay = std::chrono::milliseconds(1)},
              std::uint64_t seed = 1) {
+    ranks_.clear();
+    mesh_.clear();
+    network_.reset();
     world_ = std::make_unique<sim::World>(seed);
     network_ = std::make_unique<sim::Network>(*world_, links);
     mesh_ = make_mesh(*world_, *network_, size, 4000, [&](int low, int high) {
@@ -205,8 +208,6 @@ TEST_F(Controls, SilenceIsNoticedAfterThreeSeconds) {
 
 TEST_F(Controls, ASilencedRankBlamesNobodyAloud) {
   for (int silenced = 0; silenced < 4; ++silenced) {
-    ranks_.clear();
-    mesh_.clear();
     start(4);
     run(1s);
     network_->silence_all(host(silenced));
@@ -222,8 +223,6 @@ TEST_F(Controls, ASilencedRankBlamesNobodyAloud) {
 TEST_F(Controls, SilenceThatHealsAtTheThreshold) {
   for (int tenth = 0; tenth < 40; ++tenth) {
     for (const int silenced : {0, 2}) {
-      ranks_.clear();
-      mesh_.clear();
       start(4, {.delay = 1ms, .jitter = 5ms}, static_cast<std::uint64_t>(tenth) + 1);
       run(1s);
       network_->silence_all(host(silenced));
@@ -239,8 +238,6 @@ TEST_F(Controls, SilenceThatHealsAtTheThreshold) {
 TEST_F(Controls, DeathIsNoticedAtOnceAndSpreads) {
   for (int victim = 0; victim < 6; ++victim) {
     for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-      ranks_.clear();
-      mesh_.clear();
       start(6, {.delay = 1ms, .jitter = 2ms}, seed);
       run(350ms);
       const Time died = world_->now();
@@ -259,8 +256,6 @@ TEST_F(Controls, TwoDeathsAtOnceOneCulprit) {
   for (int one = 0; one < 6; ++one) {
     for (int other = one + 1; other < 6; ++other) {
       for (std::uint64_t seed = 1; seed <= 4; ++seed) {
-        ranks_.clear();
-        mesh_.clear();
         start(6, {.delay = 1ms, .jitter = 3ms}, seed);
         run(350ms);
         kill(seed % 2 == 0 ? one : other);
@@ -285,8 +280,6 @@ TEST_F(Controls, APauseShorterThanDeathIsForgiven) {
 
 TEST_F(Controls, ALongPauseIsDeathAndTheSleeperLearnsIt) {
   for (const int sleeper : {0, 3}) {
-    ranks_.clear();
-    mesh_.clear();
     start(5);
     run(1s);
     pause(sleeper, 5s);
@@ -297,8 +290,6 @@ TEST_F(Controls, ALongPauseIsDeathAndTheSleeperLearnsIt) {
 
 TEST_F(Controls, AnAbortReachesAllWithItsText) {
   for (int origin = 0; origin < 6; ++origin) {
-    ranks_.clear();
-    mesh_.clear();
     start(6, {.delay = 1ms, .jitter = 1ms, .piece = 5});
     run(1s);
     const Time at = world_->now();
@@ -315,8 +306,6 @@ TEST_F(Controls, AnAbortReachesAllWithItsText) {
 
 TEST_F(Controls, CausesReportedAtOnceBecomeOne) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    ranks_.clear();
-    mesh_.clear();
     start(6, {.delay = 1ms, .jitter = 5ms}, seed);
     run(500ms);
     for (int r = 0; r < 6; ++r) {
@@ -330,8 +319,6 @@ TEST_F(Controls, CausesReportedAtOnceBecomeOne) {
 // A rank that aborts and exits is blamed for what it said, not for having died.
 TEST_F(Controls, AnAbortIsHeardBeforeTheEnd) {
   for (int origin = 0; origin < 4; ++origin) {
-    ranks_.clear();
-    mesh_.clear();
     start(4);
     run(500ms);
     rank(origin).failure.report({ErrorKind::cancelled, Code::cancelled, "gave up", {origin}});
@@ -391,8 +378,6 @@ TEST_F(Controls, AllMayLeave) {
 // Rank 0 gives its verdict and is gone as soon as it may: nobody takes that for the cause.
 TEST_F(Controls, WhoLeavesAfterTheVerdictIsNotBlamed) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    ranks_.clear();
-    mesh_.clear();
     start(5, {.delay = 5ms, .jitter = 5ms}, seed);
     run(500ms);
     for (const int r : {1, 2, 3}) {
@@ -414,8 +399,6 @@ TEST_F(Controls, WhoLeavesAfterTheVerdictIsNotBlamed) {
 
 TEST_F(Controls, WithoutRankZeroTheRestStillAgrees) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-    ranks_.clear();
-    mesh_.clear();
     start(6, {.delay = 1ms, .jitter = 1ms}, seed);
     run(500ms);
     rank(0).control->goodbye(9);

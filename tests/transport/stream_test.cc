@@ -5,7 +5,8 @@
 
 #include <chrono>
 #include <cstring>
-#include <numeric>
+#include <memory>
+#include <optional>
 #include <random>
 
 #include "lockstep/dtype.h"
@@ -44,8 +45,12 @@ wire::Descriptor broadcast(std::uint64_t sequence, int root = 0, const char* nam
 class Streams : public testing::Test {
  protected:
   void start(int size, sim::LinkOptions links = {}) {
-    network_ = std::make_unique<sim::Network>(world_, links);
-    mesh_ = make_mesh(world_, *network_, size, 4000, [](int, int) { return true; });
+    links_.clear();
+    mesh_.clear();
+    network_.reset();
+    world_.emplace(1);
+    network_ = std::make_unique<sim::Network>(*world_, links);
+    mesh_ = make_mesh(*world_, *network_, size, 4000, [](int, int) { return true; });
     failures_ = std::vector<Failure>(static_cast<std::size_t>(size));
     for (int rank = 0; rank < size; ++rank) {
       links_.push_back(std::make_unique<StreamLink>(
@@ -53,7 +58,7 @@ class Streams : public testing::Test {
                             .size = size,
                             .generation = 5,
                             .failure = &failures_[static_cast<std::size_t>(rank)],
-                            .clock = &world_,
+                            .clock = &*world_,
                             .peers = borrow(mesh_[static_cast<std::size_t>(rank)])}));
     }
   }
@@ -73,14 +78,14 @@ class Streams : public testing::Test {
       for (auto& l : links_) l->end();
       const std::size_t now = link(rank).receive(from, std::span(bytes).subspan(got));
       got += now;
-      idle = now > 0 || world_.step() ? 0 : idle + 1;
+      idle = now > 0 || world_->step() ? 0 : idle + 1;
     }
     bytes.resize(got);
     return bytes;
   }
-  void settle() { world_.run_for(10ms); }
+  void settle() { world_->run_for(10ms); }
 
-  sim::World world_{1};
+  std::optional<sim::World> world_;
   std::unique_ptr<sim::Network> network_;
   simulated::Mesh mesh_;
   std::vector<Failure> failures_;
@@ -129,8 +134,6 @@ TEST_F(Streams, AnyCutsOnBothSides) {
   std::mt19937 random(7);
   for (const std::size_t piece :
        {std::size_t{1}, std::size_t{3}, std::size_t{700}, std::size_t{0}}) {
-    links_.clear();
-    mesh_.clear();
     start(2, {.jitter = 1ms, .piece = piece, .buffer = 5000});
     const Bytes stream = pattern(piece == 1 ? 4000 : 60'000);
     for (std::uint64_t sequence = 1; sequence <= 3; ++sequence) {
@@ -285,8 +288,6 @@ TEST_F(Streams, GarbageNamesTheRankThatSentIt) {
 
 TEST_F(Streams, RefusesFramesThatDoNotBelong) {
   const auto sends = [&](wire::Header header, std::size_t payload) {
-    links_.clear();
-    mesh_.clear();
     start(2);
     begin_all(broadcast(1));
     std::array<std::byte, wire::kHeaderBytes> bytes;
@@ -324,7 +325,7 @@ TEST_F(Streams, WaitEndsWithTheOperationTheFailureOrTheDeadline) {
   EXPECT_TRUE(link(0).wait(
       1, [] { return true; }, Deadline::never()));
   EXPECT_FALSE(link(0).wait(
-      1, [] { return false; }, Deadline::at(world_.now())));
+      1, [] { return false; }, Deadline::at(world_->now())));
   link(0).fail({ErrorKind::cancelled, Code::cancelled, "enough"});
   EXPECT_TRUE(link(0).wait(
       1, [] { return false; }, Deadline::never()));
@@ -338,13 +339,13 @@ TEST_F(Streams, WaitSleepsAtThePoller) {
                       .size = 2,
                       .generation = 5,
                       .failure = &failure,
-                      .clock = &world_,
+                      .clock = &*world_,
                       .peers = borrow(mesh_[1]),
                       .poller = poller.get()});
   link(0).begin(broadcast(1), {}, Staging::none);
   sleeper.begin(broadcast(1), {}, Staging::none);
   const Bytes sent = pattern(30'000);
-  world_.schedule_after(500ms, [&] { link(0).send(1, sent); });
+  world_->schedule_after(500ms, [&] { link(0).send(1, sent); });
   Bytes got(sent.size());
   std::size_t moved = 0;
   const auto done = [&] {
@@ -352,8 +353,8 @@ TEST_F(Streams, WaitSleepsAtThePoller) {
     moved += sleeper.receive(0, std::span(got).subspan(moved));
     return moved == got.size();
   };
-  EXPECT_FALSE(sleeper.wait(0, done, Deadline::at(world_.now() + 100ms)));
-  EXPECT_TRUE(sleeper.wait(0, done, Deadline::at(world_.now() + 1000ms)));
+  EXPECT_FALSE(sleeper.wait(0, done, Deadline::at(world_->now() + 100ms)));
+  EXPECT_TRUE(sleeper.wait(0, done, Deadline::at(world_->now() + 1000ms)));
   EXPECT_EQ(got, sent);
 }
 
