@@ -220,7 +220,8 @@ void Operation::reduce(const Instruction& instruction, Link& link) {
                     .targets = outputs.span(),
                     .count = now,
                     .weights = {},
-                    .divisor = instruction.finish ? bindings_->divisor : 1});
+                    .divisor = instruction.finish ? bindings_->divisor : 1,
+                    .reuse = kernel::Reuse::soon});
     left -= now;
   }
 }

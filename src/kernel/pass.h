@@ -24,10 +24,11 @@ enum class Combine : std::uint8_t { sum, weighted_sum, product, min, max };
 
 inline constexpr int kMaxLeaves = 16;
 
-/// Which trees are one pass: all of them for what training adds up, a few for the rest. (Each is
-/// code for every instruction set; all of them would take minutes to compile.)
+/// Which trees are one pass in registers; the others are put together from these, block by block in
+/// the cache, which is still one pass over memory. (Each is code for every instruction set; all of
+/// them would take minutes to compile.)
 constexpr bool has_pass(Combine combine, bool floating, int leaves) noexcept {
-  if (combine == Combine::sum && floating) return leaves <= kMaxLeaves;
+  if (combine == Combine::sum && floating) return leaves <= 8 || leaves == kMaxLeaves;
   return leaves <= 4 || leaves == 8;
 }
 
