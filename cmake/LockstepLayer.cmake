@@ -17,6 +17,7 @@ function(lockstep_compile_settings target)
   # Contracting a*b+c into one rounding would give other bits on other processors.
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -ffp-contract=off
     $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>  # g++ 12 sees overlaps in std::string's own operator+
     $<$<BOOL:${LOCKSTEP_WERROR}>:-Werror>)
   if(LOCKSTEP_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer
