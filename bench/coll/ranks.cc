@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "bench/support/paired.h"
+
 namespace lockstep::bench {
 namespace {
 
@@ -27,6 +29,7 @@ Ranks::~Ranks() {
 
 void Ranks::serve(coll::Session& group) {
   Rank& mine = ranks_[static_cast<std::size_t>(group.rank())];
+  pin_one_of(size_, group.rank());
   for (std::uint32_t seen = 0;; ++seen) {
     round_.wait(seen);
     if (over_.load()) return;

@@ -61,6 +61,12 @@ double median(const std::vector<double>& numbers) { return quantile(numbers, 0.5
 
 }  // namespace
 
+void pin_one_of(int threads, int index) {
+  const std::vector<int> cores = usable_cores();
+  if (static_cast<std::size_t>(threads) <= cores.size())
+    pin_to(cores[static_cast<std::size_t>(index)]);
+}
+
 double ping_pong_ns() {
   const std::vector<int> cores = usable_cores();
   if (cores.size() < 2) return 0;

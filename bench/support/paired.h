@@ -20,6 +20,10 @@ namespace lockstep::bench {
 /// siblings, 35 within a shared cache, 200 across. Zero if there is only one core.
 double ping_pong_ns();
 
+/// Puts the calling thread, one of `threads` that work together, on a core of its own, as the
+/// probe's threads are; does nothing if there are fewer cores than threads.
+void pin_one_of(int threads, int index);
+
 /// What the probe says about the two cores.
 enum class Distance { none, sibling, near, far };
 Distance distance_of(double ping_pong_ns) noexcept;

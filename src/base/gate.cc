@@ -21,8 +21,9 @@ long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
 }  // namespace
 
 SpinPolicy SpinPolicy::for_threads(int runnable, int cores) noexcept {
-  // A pause is some 10-40 ns of processor time, so 2,000 of them are 20-80 us.
-  if (runnable <= cores) return {.pauses = 2000, .yields = 0};
+  // A pause is some 10-40 ns. Yields follow, since the scheduler may have put two of the threads on
+  // one core even if there are enough: then only giving it away lets the other one get on.
+  if (runnable <= cores) return {.pauses = 400, .yields = 64};
   return {.pauses = 20, .yields = 8};
 }
 

@@ -27,9 +27,9 @@ struct SpinPolicy {
   int pauses = 0;
   int yields = 0;
 
-  /// For `runnable` threads that wait for each other on `cores` cores: spin for some 50 us if every
-  /// one has a core of its own, hardly at all otherwise, since then spinning keeps the awaited
-  /// thread off its core.
+  /// For `runnable` threads that wait for each other on `cores` cores: some tens of microseconds if
+  /// every one can have a core of its own, hardly at all otherwise, since then spinning keeps the
+  /// awaited thread off its core.
   static SpinPolicy for_threads(int runnable, int cores) noexcept;
 };
 
