@@ -14,7 +14,7 @@
 
 namespace lockstep::plan {
 
-/// brief: a few seconds. complete: all ranks from 1 to 17 and some up to 64, about a minute.
+/// brief: a few seconds. complete: all ranks from 1 to 17 and some up to 64, minutes.
 enum class Extent : std::uint8_t { brief, complete };
 
 struct SweepRow {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 #include <string_view>
 
 namespace lockstep::transport {
@@ -59,6 +60,17 @@ std::string explain_sources(const Rows& rows) {
   return {};
 }
 
+/// Requests that read the same but are not: what differs is how they would be carried out.
+bool differ_in_plan_alone(const Rows& rows) {
+  std::map<std::string, std::uint64_t> plans;
+  for (const auto& row : rows) {
+    if (!row) continue;
+    const auto [known, is_new] = plans.emplace(wire::describe(*row), row->plan_hash);
+    if (!is_new && known->second != row->plan_hash) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Status mismatch(std::uint64_t sequence, const Rows& rows, std::span<const int> members) {
@@ -71,7 +83,11 @@ Status mismatch(std::uint64_t sequence, const Rows& rows, std::span<const int> m
     text += fmt::format("\n  rank {}: {}", called(rank),
                         rows[rank] ? wire::describe(*rows[rank]) : "has not arrived");
   }
-  text += "\nevery rank must make the same calls in the same order";
+  text +=
+      differ_in_plan_alone(rows)
+          ? "\nthe same call would be carried out in different ways: LOCKSTEP_ALGORITHMS, "
+            "SessionOptions::algorithms, CallOptions::order and counts must be equal on all ranks"
+          : "\nevery rank must make the same calls in the same order";
   std::vector<int> culprits = blamed(rows);
   for (int& rank : culprits) rank = called(static_cast<std::size_t>(rank));
   const bool no_source = text.find("found no source") != std::string::npos;

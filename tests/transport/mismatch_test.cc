@@ -54,6 +54,15 @@ TEST(Mismatch, SubgroupsAreNamedByTheirRanksInTheGeneration) {
   EXPECT_THAT(status.message(), HasSubstr("rank 6: all_gather"));
 }
 
+TEST(Mismatch, SaysWhereToLookWhenOnlyTheAlgorithmsDiffer) {
+  auto a = request(plan::Kind::all_gather, 4);
+  auto b = a;
+  b.plan_hash = 7;
+  EXPECT_THAT(mismatch(12, {a, b}).message(), HasSubstr("LOCKSTEP_ALGORITHMS"));
+  b.count = 5;
+  EXPECT_THAT(mismatch(12, {a, b}).message(), testing::Not(HasSubstr("LOCKSTEP_ALGORITHMS")));
+}
+
 TEST(Mismatch, BroadcastsWithoutASourceOrWithTwo) {
   const auto from = [](int root) { return request(plan::Kind::broadcast, 4, root); };
   const Status none = mismatch(12, {from(1), from(2), from(0)});

@@ -2,9 +2,15 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <future>
 #include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
 
 #include "commands.h"
 #include "names.h"
@@ -16,35 +22,60 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// Says how far the sweep is: one line that changes on a terminal, a line now and then elsewhere.
+/// Any thread.
 class Progress {
  public:
   explicit Progress(std::size_t algorithms) : algorithms_(algorithms) {}
 
-  void algorithm() { ++current_; }
-
   void show(const plan::SweepRow& row) {
+    const std::lock_guard lock(mutex_);
     const auto now = Clock::now();
-    if (now - last_ < (terminal_ ? std::chrono::milliseconds(100) : std::chrono::seconds(5))) {
+    if (now - last_ < (terminal_ ? std::chrono::milliseconds(100) : std::chrono::seconds(10))) {
       return;
     }
     last_ = now;
-    fmt::print(stderr, "{}proving {} {} ({} of {}): {} cases, {} failures{}",
-               terminal_ ? "\r\033[K" : "", plan::to_string(row.algorithm->kind),
-               row.algorithm->name, current_, algorithms_, row.cases, row.failures,
+    fmt::print(stderr, "{}{} of {} proven, at {} {}: {} cases, {} failures{}",
+               terminal_ ? "\r\033[K" : "", finished_, algorithms_,
+               plan::to_string(row.algorithm->kind), row.algorithm->name, row.cases, row.failures,
                terminal_ ? "" : "\n");
     std::fflush(stderr);
   }
 
-  /// Before anything else is printed.
-  void clear() const {
+  /// Before a result is printed.
+  void finished() {
+    const std::lock_guard lock(mutex_);
+    ++finished_;
     if (terminal_) fmt::print(stderr, "\r\033[K");
   }
 
  private:
+  std::mutex mutex_;
   bool terminal_ = isatty(STDERR_FILENO) == 1;
   std::size_t algorithms_;
-  std::size_t current_ = 0;
+  std::size_t finished_ = 0;
   Clock::time_point last_ = Clock::now();
+};
+
+/// Sweeps the algorithms on all cores; rows come in their order, each as soon as it is there.
+class Sweeps {
+ public:
+  Sweeps(std::span<const plan::Algorithm> list, const plan::SweepOptions& options)
+      : rows_(list.size()) {
+    const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
+    for (unsigned i = 0; i < cores; ++i) {
+      workers_.emplace_back([this, list, options] {
+        for (std::size_t at; (at = next_.fetch_add(1)) < list.size();) {
+          rows_[at].set_value(plan::sweep(list[at], options));
+        }
+      });
+    }
+  }
+  plan::SweepRow row(std::size_t at) { return rows_[at].get_future().get(); }
+
+ private:
+  std::vector<std::promise<plan::SweepRow>> rows_;
+  std::atomic<std::size_t> next_ = 0;
+  std::vector<std::jthread> workers_;
 };
 
 struct Options {
@@ -66,12 +97,13 @@ int run(const Options& options) {
              "access", "order", "proven", "cases", "refused", "failures", "ranks");
   std::uint64_t cases = 0;
   std::uint64_t failures = 0;
-  for (const plan::Algorithm& algorithm : list) {
-    progress.algorithm();
-    const plan::SweepRow row = plan::sweep(algorithm, sweep_options);
+  Sweeps sweeps(list, sweep_options);
+  for (std::size_t at = 0; at < list.size(); ++at) {
+    const plan::Algorithm& algorithm = list[at];
+    const plan::SweepRow row = sweeps.row(at);
     // An order that is not the promised one is a failure even if every value is right.
     const std::uint64_t failed = row.right() ? 0 : std::max<std::uint64_t>(row.failures, 1);
-    progress.clear();
+    progress.finished();
     fmt::print("{:<15} {:<15} {:<9} {:<11} {:<11} {:>8} {:>8} {:>8}  {}\n",
                plan::to_string(algorithm.kind), algorithm.name, to_string(algorithm.access),
                to_string(algorithm.order), to_string(row.proven), row.cases, row.refused, failed,
@@ -93,7 +125,7 @@ Command add_plans(CLI::App& application) {
       application.add_subcommand("plans", "Prove the plans of every algorithm correct");
   parser->add_option("collective", options->kind, "Only this one of " + kind_names())
       ->type_name("");
-  parser->add_flag("--brief", options->brief, "Fewer ranks and sizes: seconds instead of a minute");
+  parser->add_flag("--brief", options->brief, "Fewer ranks and sizes: seconds instead of minutes");
   parser->footer(
       "Each case runs the plans of all ranks against each other, symbolically, and proves: every\n"
       "send has its receive, no deadlock, no race, the right result, and the order of additions.\n"
