@@ -440,7 +440,8 @@ TEST_F(Controls, RanksAtDifferentOperationsAgree) {
   for (int round = 0; round < 30; ++round) {
     for (int r = 0; r < 3; ++r) {
       const std::uint64_t done = rank(r).history.latest().descriptor.sequence;
-      const std::uint64_t target = static_cast<std::uint64_t>(round * 10 + r * 7);
+      const std::uint64_t target =
+          static_cast<std::uint64_t>(round) * 10 + static_cast<std::uint64_t>(r) * 7;
       for (std::uint64_t i = done + 1; i <= target; ++i) rank(r).history.add(barrier(i));
     }
     run(60ms);

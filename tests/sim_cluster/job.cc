@@ -148,6 +148,7 @@ std::vector<Bytes> run_alone(const Task& task, const plan::Layout& layout) {
     if (all) break;
   }
   std::vector<Bytes> outputs;
+  outputs.reserve(jobs.size());
   for (const auto& job : jobs) outputs.emplace_back(job->output().begin(), job->output().end());
   return outputs;
 }

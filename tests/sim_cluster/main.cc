@@ -9,6 +9,8 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
+#include <exception>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -97,7 +99,7 @@ int run_one(std::uint64_t seed) {
 }  // namespace
 }  // namespace lockstep::simulated
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   CLI::App app{"Runs seeded schedules of a simulated lockstep cluster"};
   std::uint64_t seeds = 1000;
   std::uint64_t first = 1;
@@ -111,4 +113,7 @@ int main(int argc, char** argv) {
   lockstep::set_log_level(lockstep::LogLevel::off);
   return seed ? lockstep::simulated::run_one(*seed)
               : lockstep::simulated::run_many(first, seeds, jobs);
+} catch (const std::exception& e) {
+  std::fputs(e.what(), stderr);
+  return 2;
 }

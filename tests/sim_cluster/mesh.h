@@ -45,6 +45,7 @@ Mesh make_mesh(sim::World& world, sim::Network& network, int size, int port, Wan
 inline std::vector<sys::Connection*> borrow(
     const std::vector<std::unique_ptr<sys::Connection>>& row) {
   std::vector<sys::Connection*> pointers;
+  pointers.reserve(row.size());
   for (const auto& connection : row) pointers.push_back(connection.get());
   return pointers;
 }

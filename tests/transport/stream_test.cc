@@ -118,6 +118,7 @@ TEST_F(Streams, BothMaySendFirst) {
   start(2, {.buffer = 64});
   begin_all(broadcast(1));
   std::vector<Bytes> sent;
+  sent.reserve(40);
   for (int i = 0; i < 40; ++i) sent.push_back(pattern(3000, i));
   for (const Bytes& bytes : sent) {
     link(0).send(1, bytes);
