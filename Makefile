@@ -24,7 +24,7 @@ BENCHES := bench/kernel/bench_kernel bench/coll/bench_collectives
 
 CMAKE_BUILD = cmake --build build/$(1) --parallel $(JOBS)
 
-.PHONY: help deps build test check check-format check-layers check-tidy check-asan check-tsan \
+.PHONY: help deps build test check check-format check-layers check-clang check-tidy check-asan check-tsan \
         check-ubsan check-install format bench plans sim fuzz install clean
 
 help: ## This list
@@ -48,7 +48,7 @@ test: build ## Build, then run the fast tests
 	@echo "make test: all fast tests passed"
 
 # One at a time, the cheapest first; the first failure ends the run and names itself.
-CHECKS := check-format check-layers check-tidy check-ubsan check-asan check-tsan
+CHECKS := check-format check-layers check-clang check-tidy check-ubsan check-asan check-tsan
 check: deps ## Everything a change must pass: format, layers, clang-tidy, sanitizers
 	@for step in $(CHECKS); do \
 	  echo "== $$step"; \
@@ -65,8 +65,10 @@ check-format: deps ## Are all sources formatted?
 check-layers: ## Does every layer include only the layers below it?
 	@cmake -DROOT="$(CURDIR)" -P cmake/check_layers.cmake
 
-check-tidy: build/tidy/build.ninja ## Build with clang and its thread-safety analysis, run clang-tidy
+check-clang: build/tidy/build.ninja ## Build with clang and its thread-safety analysis
 	$(call CMAKE_BUILD,tidy)
+
+check-tidy: build/tidy/build.ninja ## Run clang-tidy over TIDY_DIRS
 	@scripts/run-tidy build/tidy $(JOBS) $(TIDY_DIRS)
 
 check-asan check-tsan check-ubsan: check-%: build/%/build.ninja

@@ -19,11 +19,11 @@ class AtomicBox {
   void write(const T& value) noexcept {
     std::array<std::uint64_t, kWords> words;
     std::memcpy(words.data(), &value, sizeof(T));
-    for (std::size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_relaxed);
+    for (std::size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_release);
   }
   [[nodiscard]] T read() const noexcept {
     std::array<std::uint64_t, kWords> words;
-    for (std::size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_relaxed);
+    for (std::size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_acquire);
     T value;
     std::memcpy(static_cast<void*>(&value), words.data(), sizeof(T));
     return value;

@@ -12,9 +12,11 @@ class Deadline {
  public:
   static constexpr Deadline at(Time time) noexcept { return Deadline(time); }
   /// Saturates: a duration too long for the clock is never().
+  static constexpr Deadline after(Time from, Duration wait) noexcept {
+    return wait >= Time::max() - from ? never() : Deadline(from + wait);
+  }
   static Deadline after(const Clock& clock, Duration wait) noexcept {
-    const Time now = clock.now();
-    return wait >= Time::max() - now ? never() : Deadline(now + wait);
+    return after(clock.now(), wait);
   }
   static Deadline after(Duration wait) noexcept { return after(MonotonicClock(), wait); }
   /// For waits that something else is certain to end; there are few, each says what.

@@ -45,6 +45,11 @@ Batch::Batch(Batch&&) noexcept = default;
 Batch& Batch::operator=(Batch&&) noexcept = default;
 Batch::~Batch() = default;
 
+Batch::Parts& Batch::open() {
+  if (!parts_) throw InvalidUsage("this batch has been run already: make a new one");
+  return *parts_;
+}
+
 void Batch::all_reduce(Op op, Buffer in_place) { all_reduce(op, in_place, in_place); }
 
 void Batch::all_reduce(Op op, ConstBuffer input, Buffer output) {
@@ -52,7 +57,7 @@ void Batch::all_reduce(Op op, ConstBuffer input, Buffer output) {
   fill_all_reduce(checked,
                   {session_->rank(), session_->size(), session_->spec().replicas[session_->rank()]},
                   op, input, output);
-  Fused& fused = parts_->like(plan::Kind::all_reduce, op, input.dtype(), -1);
+  Fused& fused = open().like(plan::Kind::all_reduce, op, input.dtype(), -1);
   fused.inputs.push_back(input);
   fused.outputs.push_back(output);
 }
@@ -60,7 +65,7 @@ void Batch::all_reduce(Op op, ConstBuffer input, Buffer output) {
 void Batch::broadcast(Buffer buffer, Root root) {
   Call checked;
   fill_broadcast(checked, {session_->rank(), session_->size(), 1}, buffer, root);
-  Fused& fused = parts_->like(plan::Kind::broadcast, Op::sum, buffer.dtype(), root.rank);
+  Fused& fused = open().like(plan::Kind::broadcast, Op::sum, buffer.dtype(), root.rank);
   fused.inputs.push_back(buffer);
   fused.outputs.push_back(buffer);
 }
@@ -68,7 +73,7 @@ void Batch::broadcast(Buffer buffer, Root root) {
 void Batch::run(const CallOptions& options, Here here) { start(options, here).wait(); }
 
 Work Batch::start(const CallOptions& options, Here here) {
-  if (!parts_) throw InvalidUsage("this batch has been run already: make a new one");
+  open();
   const std::unique_ptr<Parts> parts = std::move(parts_);
   auto work = std::make_shared<Work::Shared>();
   for (const Fused& fused : parts->fused) {

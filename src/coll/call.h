@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/deadline.h"
 #include "base/inline_vector.h"
 #include "lockstep/coll/buffer.h"
 #include "lockstep/coll/options.h"
@@ -32,6 +33,11 @@ struct Call {
   std::array<char, 40> name{};
   std::chrono::nanoseconds timeout{0};
   Here here;
+
+  /// Of the whole call; ask on entry.
+  [[nodiscard]] Deadline deadline() const noexcept {
+    return timeout.count() > 0 ? Deadline::after(timeout) : Deadline::never();
+  }
 
   /// Appends an input or sets the output: one buffer, or the parts of a batch, as one.
   void add_input(std::span<const ConstBuffer> parts) { inputs_.push_back(add(parts)); }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <new>
+#include <numeric>
 #include <optional>
 
 #include "base/env.h"
@@ -43,27 +44,36 @@ Executor::Executor(std::unique_ptr<transport::Link> link, plan::Layout layout, p
       planner_(std::move(layout), link_->rank(), access, link_->slot_bytes(),
                options.algorithms.empty() ? environment().algorithms : options.algorithms) {}
 
-Status Executor::run(const Call& call, std::uint64_t ticket) {
-  const Deadline deadline =
-      call.timeout.count() > 0 ? Deadline::after(clock_, call.timeout) : Deadline::never();
-  if (!turnstile_.wait(ticket, deadline)) {
-    link_->fail(
-        {ErrorKind::timeout, Code::deadline_exceeded,
-         fmt::format(
-             "operation {} did not start within {:.1f} s: earlier operations of rank {} are "
-             "still under way",
-             ticket + 1, seconds(call.timeout), link_->member(link_->rank()))});
-    // The generation has failed, so whoever is before us returns at once.
-    turnstile_.wait(ticket, Deadline::never());
-  }
+Status Executor::run(const Call& call, std::uint64_t ticket, Deadline deadline) {
+  // Whatever happens, the next operation gets its turn.
+  struct Turn {
+    Turnstile& turnstile;
+    ~Turn() { turnstile.pass(); }
+  };
   Status status;
   try {
+    if (!turnstile_.wait(ticket, deadline)) {
+      link_->fail({ErrorKind::timeout, Code::deadline_exceeded,
+                   fmt::format("operation {} did not start within {:.1f} s: earlier operations of "
+                               "rank {} are still under way",
+                               ticket + 1, seconds(call.timeout), link_->member(link_->rank()))});
+    }
+  } catch (...) {
+    link_->fail({ErrorKind::timeout, Code::deadline_exceeded, {}});
+  }
+  // If the deadline has passed the generation has failed, so whoever is before us returns at once.
+  turnstile_.wait(ticket, Deadline::never());
+  const Turn turn{turnstile_};
+  try {
     status = carry_out(call, ticket + 1, deadline);
+  } catch (const std::bad_alloc&) {
+    status = Status(ErrorKind::system_error, Code::resource_exhausted, {});
+    link_->fail(status);
   } catch (...) {
     status = Status::from_current_exception();
     link_->fail(status);
   }
-  turnstile_.pass();
+  if (!status.ok()) link_->quiesce();
   return status;
 }
 
@@ -73,7 +83,9 @@ Status Executor::carry_out(const Call& call, std::uint64_t sequence, Deadline de
 
   wire::Descriptor descriptor;
   descriptor.sequence = sequence;
-  descriptor.count = call.count;
+  descriptor.count = call.counts.empty() ? call.count
+                                         : std::accumulate(call.counts.begin(), call.counts.end(),
+                                                           std::uint64_t{0});
   descriptor.shape_hash = call.shape_hash;
   descriptor.plan_hash = planned.hash;
   descriptor.root = call.root;
@@ -100,7 +112,8 @@ Status Executor::carry_out(const Call& call, std::uint64_t sequence, Deadline de
   recorder_.end(sequence,
                 state == State::done ? Recorder::Outcome::done : Recorder::Outcome::failed);
   if (state == State::done) return {};
-  Status failure = link_->failure();
+  // Where ranks must agree first, the verdict may still be under way.
+  Status failure = link_->failed() ? link_->failure() : own_failure_;
   log_error("rank {}: {}\nlast operations of rank {}:\n{}", link_->member(link_->rank()),
             failure.message(), link_->member(link_->rank()), recorder_.text(kLoggedHistory));
   return failure;
@@ -130,15 +143,16 @@ State Executor::drive(const Call& call, const wire::Descriptor& descriptor, Dead
       progress = operation_.progress();
       last_progress = now;
     }
-    const Deadline stuck = Deadline::at(last_progress + options_.progress_timeout);
-    const Deadline report = Deadline::at(now + options_.stall_report);
+    const Deadline stuck = Deadline::after(last_progress, options_.progress_timeout);
+    const Deadline report = Deadline::after(now, options_.stall_report);
     if (link_->wait(peer, moved_on, earlier(earlier(deadline, stuck), report))) {
       if (state == State::pending && link_->failed()) return State::failed;
       continue;
     }
     const Time later = clock_.now();
     if (deadline.passed(later) || (stuck.passed(later) && operation_.progress() == progress)) {
-      link_->fail(timed_out(call, descriptor, later - *since));
+      own_failure_ = timed_out(call, descriptor, later - *since);
+      link_->fail(own_failure_);
       return State::failed;
     }
     if (report.passed(later)) report_stall(descriptor, later - *since);

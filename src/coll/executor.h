@@ -22,7 +22,7 @@ class Executor {
   /// Fixes the call's place in the order of operations.
   std::uint64_t issue() noexcept { return turnstile_.take(); }
   /// Carries out the call when its turn has come. On error the generation has failed with it.
-  Status run(const Call& call, std::uint64_t ticket);
+  Status run(const Call& call, std::uint64_t ticket, Deadline deadline);
 
   [[nodiscard]] transport::Link& link() noexcept { return *link_; }
   [[nodiscard]] const plan::Layout& layout() const noexcept { return planner_.layout(); }
@@ -57,6 +57,7 @@ class Executor {
   Recorder recorder_;
   Turnstile turnstile_;
   Operation operation_;
+  Status own_failure_;  // of this rank's own making
   Arena scratch_;
   Arena partial_;
   MonotonicClock clock_;

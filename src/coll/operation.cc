@@ -23,27 +23,23 @@ class Cursor {
  public:
   /// The caller's memory: a list of pieces.
   Cursor(const Pieces& buffer, std::uint64_t offset, std::size_t width)
-      : piece_(buffer.pieces.data()),
-        last_(piece_ + buffer.pieces.size()),
-        at_(offset),
-        width_(width) {
+      : piece_(buffer.pieces.data()), last_(piece_ + buffer.pieces.size()), width_(width) {
     if (buffer.pieces.size() > 1) {
       piece_ = std::upper_bound(
           piece_, last_, offset,
           [](std::uint64_t element, const Pieces::Piece& piece) { return element < piece.end; });
     }
-    data_ = piece_->data + (at_ - piece_->begin) * width_;
-    left_ = piece_->end - at_;
+    data_ = piece_->data + (offset - piece_->begin) * width_;
+    left_ = piece_->end - offset;
   }
   /// The engine's own memory: flat.
   Cursor(std::byte* base, std::uint64_t offset, std::size_t width)
-      : data_(base + offset * width), left_(UINT64_MAX), at_(offset), width_(width) {}
+      : data_(base + offset * width), left_(UINT64_MAX), width_(width) {}
 
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
   [[nodiscard]] std::uint64_t contiguous() const noexcept { return left_; }
 
   void advance(std::uint64_t elements) noexcept {
-    at_ += elements;
     data_ += elements * width_;
     left_ -= elements;
     while (left_ == 0 && piece_ + 1 < last_) {
@@ -58,7 +54,6 @@ class Cursor {
   const Pieces::Piece* last_ = nullptr;
   std::byte* data_ = nullptr;
   std::uint64_t left_ = 0;
-  std::uint64_t at_ = 0;
   std::size_t width_;
 };
 
@@ -148,12 +143,22 @@ bool Operation::execute(const Instruction& instruction, Link& link) {
     case plan::Verb::await:
       return link.reached(instruction.peer, instruction.stage);
     case plan::Verb::reduce:
-      reduce(instruction, link);
-      return true;
     case plan::Verb::copy:
-      copy(instruction, link);
-      return true;
+      return compute(instruction, link);
   }
+  return true;
+}
+
+bool Operation::compute(const Instruction& instruction, Link& link) {
+  // Slots belong to the group and outlive every operation; other buffers are their callers'.
+  const bool bracketed = plan_->slot_count == 0;
+  if (bracketed && !link.enter()) return false;
+  if (instruction.verb == plan::Verb::reduce) {
+    reduce(instruction, link);
+  } else {
+    copy(instruction, link);
+  }
+  if (bracketed) link.exit();
   return true;
 }
 

@@ -52,6 +52,7 @@ class Operation {
   bool execute(const plan::Instruction& instruction, transport::Link& link);
   void send(const plan::Instruction& instruction, transport::Link& link);
   bool receive(const plan::Instruction& instruction, transport::Link& link);
+  bool compute(const plan::Instruction& instruction, transport::Link& link);
   void reduce(const plan::Instruction& instruction, transport::Link& link);
   void copy(const plan::Instruction& instruction, transport::Link& link);
 

@@ -47,6 +47,7 @@ const PlannedCall& Planner::plan(const Call& call) {
   Key key{call.kind, call.dtype, call.order, call.root, call.to, call.count, call.counts};
   auto found = known_.find(key);
   if (found == known_.end()) {
+    latest_ = nullptr;
     if (known_.size() >= kMaxKnown) known_.clear();
     found = known_.emplace(std::move(key), make(call)).first;
   }

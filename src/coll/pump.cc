@@ -39,7 +39,7 @@ void Pump::run(std::stop_token stop) {
     if (!work) return;
     Status status;
     for (const auto& issued : work->calls) {
-      Status result = executor_.run(issued.call, issued.ticket);
+      Status result = executor_.run(issued.call, issued.ticket, issued.deadline);
       if (status.ok()) status = std::move(result);
     }
     work->finish(std::move(status));

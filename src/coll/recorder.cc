@@ -30,8 +30,8 @@ std::string Recorder::text(std::uint64_t last) const {
     if (entry.sequence.load(std::memory_order_acquire) != sequence) continue;
     const Record record = entry.record.read();
     const Outcome outcome = entry.outcome.load(std::memory_order_relaxed);
-    // Sequentially consistent, so that it is not moved before the reads above.
-    if (entry.sequence.load() != sequence) continue;
+    // The box reads with acquire, so a rewrite that it has seen a part of shows here.
+    if (entry.sequence.load(std::memory_order_relaxed) != sequence) continue;
     lines += fmt::format(
         "{:>6} {:<9} {} by {} at {}:{}\n", sequence, kOutcomes[static_cast<std::size_t>(outcome)],
         wire::describe(record.descriptor), record.algorithm, record.file, record.line);

@@ -5,6 +5,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 
@@ -91,6 +92,12 @@ std::uint64_t fill_counts(Call& call, const Caller& caller, Counts counts, std::
   if (static_cast<int>(counts.size()) != caller.size) {
     refuse("counts has {} entries; the group has {} ranks", counts.size(), caller.size);
   }
+  // Equal counts are the same request whether they are given or not.
+  const auto as_first = [&](std::uint64_t count) { return count == counts[0]; };
+  if (std::all_of(counts.begin(), counts.end(), as_first)) {
+    call.count = counts[0];
+    return counts[0] * counts.size();
+  }
   call.counts.assign(counts.begin(), counts.end());
   return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
 }
@@ -118,6 +125,7 @@ void check_peer(const Caller& caller, int rank, const char* argument) {
 }
 
 void fill_options(Call& call, const CallOptions& options, Here here) {
+  if (options.timeout.count() < 0) refuse("timeout is negative: the call's time is over already");
   call.timeout = options.timeout;
   call.order = options.order == SumOrder::any ? plan::Order::any : plan::Order::fixed_tree;
   call.here = here;

@@ -214,6 +214,7 @@ Session Session::split(Split how, const CallOptions& options, Here here) {
 }
 
 void Session::abort(const std::string& reason) noexcept {
+  if (!impl_) return;  // handed on to somebody else
   try {
     impl_->fabric().fail(
         {ErrorKind::cancelled,

@@ -22,7 +22,8 @@ constexpr std::uint64_t kMessages = 2;
 }  // namespace
 
 Session::Impl::Impl(std::shared_ptr<transport::Fabric> fabric, GroupSpec spec, int rank,
-                    plan::Access access, const SessionOptions& options)
+                    plan::Access access, const SessionOptions& options,
+                    std::shared_ptr<Membership> membership)
     : fabric_(std::move(fabric)),
       spec_(std::move(spec)),
       rank_(rank),
@@ -30,13 +31,21 @@ Session::Impl::Impl(std::shared_ptr<transport::Fabric> fabric, GroupSpec spec, i
       options_(options),
       executor_(fabric_->link(spec_.id, spec_.members, rank),
                 plan::Layout(spec_.replicas, spec_.hosts), access, options,
-                static_cast<std::uint32_t>(spec_.id)) {}
+                static_cast<std::uint32_t>(spec_.id)),
+      membership_(membership ? std::move(membership)
+                             : std::make_shared<Membership>(fabric_, spec_.members[rank])) {}
 
 Session::Impl::~Impl() { close(); }
 
 Work Session::Impl::submit(std::shared_ptr<Work::Shared> work) {
-  for (auto& issued : work->calls) issued.call.seal();
+  for (auto& issued : work->calls) {
+    issued.call.seal();
+    // One deadline for all calls of a batch.
+    issued.deadline =
+        &issued == &work->calls.front() ? issued.call.deadline() : work->calls.front().deadline;
+  }
   const MutexLock lock(mutex_);
+  if (closed_) throw InvalidUsage("the session of this batch is closed");
   if (!pump_)
     pump_ = std::make_unique<Pump>(executor_, fmt::format("ls-pump-{}", spec_.members[rank_]));
   // Tickets and queue positions are taken under one lock, so the pump meets its tickets in order.
@@ -57,8 +66,8 @@ Session::Impl& Session::Impl::messages(int from, int to) {
       spec.replicas.push_back(1);
       spec.hosts.push_back(spec_.hosts[rank]);
     }
-    pair =
-        std::make_unique<Impl>(fabric_, std::move(spec), rank_ == from ? 0 : 1, access_, options_);
+    pair = std::make_unique<Impl>(fabric_, std::move(spec), rank_ == from ? 0 : 1, access_,
+                                  options_, membership_);
   }
   return *pair;
 }
@@ -79,7 +88,8 @@ std::shared_ptr<Session::Impl> Session::Impl::subgroup(const std::vector<std::in
     spec.replicas.push_back(spec_.replicas[rank]);
     spec.hosts.push_back(spec_.hosts[rank]);
   }
-  return std::make_shared<Impl>(fabric_, std::move(spec), position, access_, options_);
+  const MutexLock lock(mutex_);
+  return std::make_shared<Impl>(fabric_, std::move(spec), position, access_, options_, membership_);
 }
 
 void Session::Impl::close() noexcept {
@@ -96,15 +106,18 @@ void Session::Impl::close() noexcept {
   }
   std::map<std::pair<int, int>, std::unique_ptr<Impl>> messages;
   std::unique_ptr<Pump> pump;
+  std::shared_ptr<Membership> membership;
   {
     const MutexLock lock(mutex_);
+    closed_ = true;
+    membership.swap(membership_);
     messages.swap(messages_);
     pump.swap(pump_);
   }
   messages.clear();
   pump.reset();
   executor_.link().leave();
-  if (spec_.id == kWorld) fabric_->leave(spec_.members[rank_]);
+  membership.reset();
 }
 
 }  // namespace lockstep::coll

@@ -26,16 +26,29 @@ struct GroupSpec {
   std::vector<int> hosts;
 };
 
+/// A rank's part in a generation, shared by its sessions: it leaves when the last of them is
+/// closed.
+struct Membership {
+  std::shared_ptr<transport::Fabric> fabric;
+  int rank = 0;
+
+  Membership(std::shared_ptr<transport::Fabric> its_fabric, int its_rank)
+      : fabric(std::move(its_fabric)), rank(its_rank) {}
+  Membership(const Membership&) = delete;
+  Membership& operator=(const Membership&) = delete;
+  ~Membership() { fabric->leave(rank); }
+};
+
 class Session::Impl {
  public:
+  /// `membership` is that of the session this one is split from; null: a new one.
   Impl(std::shared_ptr<transport::Fabric> fabric, GroupSpec spec, int rank, plan::Access access,
-       const SessionOptions& options);
+       const SessionOptions& options, std::shared_ptr<Membership> membership = nullptr);
   ~Impl();
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return static_cast<int>(spec_.members.size()); }
   [[nodiscard]] const GroupSpec& spec() const noexcept { return spec_; }
-  [[nodiscard]] const SessionOptions& options() const noexcept { return options_; }
   [[nodiscard]] transport::Fabric& fabric() noexcept { return *fabric_; }
   Executor& executor() noexcept { return executor_; }
 
@@ -45,7 +58,8 @@ class Session::Impl {
     Call call;
     fill(call);
     call.seal();
-    raise_if_error(executor_.run(call, executor_.issue()));
+    const Deadline deadline = call.deadline();
+    raise_if_error(executor_.run(call, executor_.issue(), deadline));
   }
   /// The same by the pump.
   template <class Fill>
@@ -54,7 +68,7 @@ class Session::Impl {
     fill(work->calls.emplace_back().call);
     return submit(std::move(work));
   }
-  /// Seals and issues all calls of the work, one after another and nothing between them.
+  /// Seals and issues all calls of the work, one after another.
   Work submit(std::shared_ptr<Work::Shared> work);
 
   /// The two-rank group of messages from one rank to another, made on first use.
@@ -74,6 +88,8 @@ class Session::Impl {
   Executor executor_;
 
   Mutex mutex_;
+  bool closed_ GUARDED_BY(mutex_) = false;
+  std::shared_ptr<Membership> membership_ GUARDED_BY(mutex_);
   std::unique_ptr<Pump> pump_ GUARDED_BY(mutex_);
   std::map<std::pair<int, int>, std::unique_ptr<Impl>> messages_ GUARDED_BY(mutex_);
   std::uint64_t splits_ = 0;  // changed by split() only, which is a collective

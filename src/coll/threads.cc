@@ -13,6 +13,7 @@
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "coll/session_impl.h"
+#include "plan/select.h"
 #include "transport/memory.h"
 
 namespace lockstep::coll {
@@ -106,6 +107,11 @@ void check_seat(const Hub::Seat& seat) {
   if (seat.options.replicas < 1) {
     throw InvalidUsage(fmt::format("replicas is {}; a rank has 1 or more", seat.options.replicas));
   }
+  if (seat.options.progress_timeout.count() <= 0 || seat.options.stall_report.count() <= 0) {
+    throw InvalidUsage("progress_timeout and stall_report must be positive");
+  }
+  plan::Overrides overrides;
+  raise_if_error(plan::parse_overrides(seat.options.algorithms, overrides));
   if (seat.options.engine == Engine::mpi || seat.options.engine == Engine::nccl) {
     static std::atomic<bool> said = false;
     if (!said.exchange(true)) {
@@ -160,6 +166,7 @@ Session Hub::join(const Seat& seat) {
           fmt::format("group \"{}\" timed out waiting for other workers after {:.1f} s: {}",
                       seat.group, std::chrono::duration<double>(seat.timeout).count(),
                       absent(*meeting))};
+      shared_->gate.notify();
     }
     if (!meeting->fabric) raise(meeting->error.ok() ? shared_->aborted : meeting->error);
     if (!seat.member.empty()) {
@@ -172,8 +179,13 @@ Session Hub::join(const Seat& seat) {
       spec.hosts.push_back(guest.host);
     }
   }
-  return Session(std::make_shared<Session::Impl>(meeting->fabric, std::move(spec), rank,
-                                                 plan::Access::shared, seat.options));
+  try {
+    return Session(std::make_shared<Session::Impl>(meeting->fabric, std::move(spec), rank,
+                                                   plan::Access::shared, seat.options));
+  } catch (...) {
+    meeting->fabric->leave(rank);  // the others have joined and would wait for this rank
+    throw;
+  }
 }
 
 void Hub::abort(const std::string& reason) {

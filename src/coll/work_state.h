@@ -16,6 +16,7 @@ struct Work::Shared {
   struct Issued {
     Call call;
     std::uint64_t ticket = 0;
+    Deadline deadline = Deadline::never();
   };
   std::deque<Issued> calls;  // a deque, since calls do not move
   Gate gate;

@@ -19,8 +19,8 @@ class Failure {
   bool set(const Status& why) noexcept {
     const MutexLock lock(mutex_);
     if (raised_.load(std::memory_order_relaxed)) return false;
-    cause_ = why;
-    raised_.store(true, std::memory_order_release);
+    keep(cause_, why);
+    raised_.store(true);
     return true;
   }
   /// What happened here: ends the generation, or proposes to, if the ranks have to agree first.
@@ -28,7 +28,7 @@ class Failure {
     {
       const MutexLock lock(mutex_);
       if (held_) {
-        if (!proposed_.load(std::memory_order_relaxed)) proposal_ = why;
+        if (!proposed_.load(std::memory_order_relaxed)) keep(proposal_, why);
         proposed_.store(true, std::memory_order_release);
         return;
       }
@@ -46,7 +46,8 @@ class Failure {
     return proposal_;
   }
 
-  [[nodiscard]] bool raised() const noexcept { return raised_.load(std::memory_order_acquire); }
+  /// Sequentially consistent, as set() is: links order it against what they set themselves.
+  [[nodiscard]] bool raised() const noexcept { return raised_.load(); }
   /// Ok while nothing has failed.
   [[nodiscard]] Status cause() const {
     const MutexLock lock(mutex_);
@@ -54,6 +55,15 @@ class Failure {
   }
 
  private:
+  /// A cause without its words is better than none.
+  static void keep(Status& place, const Status& why) noexcept {
+    try {
+      place = why;
+    } catch (...) {
+      place = Status(why.kind(), why.code(), {});
+    }
+  }
+
   std::atomic<bool> raised_ = false;
   mutable Mutex mutex_;
   Status cause_ GUARDED_BY(mutex_);

@@ -17,7 +17,6 @@
 
 #include "base/deadline.h"
 #include "base/function_ref.h"
-#include "base/gate.h"
 #include "base/status.h"
 #include "plan/plan.h"
 #include "wire/descriptor.h"
@@ -83,8 +82,17 @@ class Link {
   /// Sticky; ok while the generation lives. Cheap to ask: one atomic load.
   [[nodiscard]] virtual bool failed() const noexcept = 0;
   [[nodiscard]] virtual Status failure() const = 0;
-  /// Ends the generation on every rank; the first cause wins. Any thread.
+  /// Ends the generation on every rank, or proposes to where ranks must agree first; the first
+  /// cause wins. Any thread.
   virtual void fail(const Status& why) noexcept = 0;
+
+  // Peers' memory. After a failure a caller takes its buffers back, so touching a peer's is
+  // bracketed.
+  /// False once the generation has failed: do not touch.
+  virtual bool enter() noexcept { return !failed(); }
+  virtual void exit() noexcept {}
+  /// After a failure: returns when no peer touches this rank's memory any more.
+  virtual void quiesce() noexcept {}
 
   /// A short wait: polls `done` without sleeping or reading a clock. True once it holds or the link
   /// failed.

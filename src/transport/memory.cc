@@ -19,8 +19,10 @@ constexpr std::uint64_t stamp(std::uint64_t sequence, std::uint32_t stage) noexc
 
 /// A rank remembers what it asked for in its last kLedger operations; nobody may run further ahead
 /// of the slowest rank than that, so every first contact can be checked.
-constexpr std::uint64_t kLedger = 64;
-constexpr std::uint64_t kMaxLead = kLedger - 16;
+constexpr std::uint64_t kLedger = 128;
+constexpr std::uint64_t kLookEvery = 16;  // operations, at the others' progress
+constexpr std::uint64_t kMaxLead = 48;
+static_assert(2 * (kMaxLead + kLookEvery) <= kLedger, "also for reports that look back");
 
 /// How long a rank that has seen a disagreement waits for the others' requests before it reports.
 constexpr std::chrono::milliseconds kPatience{100};
@@ -50,12 +52,15 @@ struct MemoryGroup::Board {
 
   Plain plain;
   Ledger ledger;
+  alignas(64) std::atomic<bool> touching = false;  // this rank is at a peer's memory
   std::array<Desk, plan::kSlots> desks;
 
   [[nodiscard]] std::optional<wire::Descriptor> request(std::uint64_t sequence) const {
     const std::uint64_t begun = ledger.begun.load(std::memory_order_acquire);
-    if (begun < sequence || begun >= sequence + kLedger) return std::nullopt;
-    return ledger.entries[sequence % kLedger].read();
+    if (begun < sequence) return std::nullopt;
+    const wire::Descriptor entry = ledger.entries[sequence % kLedger].read();
+    if (entry.sequence != sequence) return std::nullopt;  // overwritten, or about to be
+    return entry;
   }
 };
 
@@ -176,7 +181,8 @@ MemoryLink::~MemoryLink() = default;
 
 int MemoryLink::begin(const wire::Descriptor& descriptor, const Exposure& mine, Staging staging) {
   // Looking at every rank costs a cache line each, so only now and then.
-  if (descriptor.sequence % 16 == 0 && descriptor.sequence > kMaxLead) {
+  const bool look = descriptor.sequence % kLookEvery == 0;
+  if (look && descriptor.sequence > kMaxLead) {
     for (int peer = 0; peer < size(); ++peer) {
       const auto& ledger = group_->boards_[peer].ledger;
       if (peer != rank_ &&
@@ -194,6 +200,7 @@ int MemoryLink::begin(const wire::Descriptor& descriptor, const Exposure& mine, 
   board.plain.exposure = &mine;
   board.ledger.entries[sequence_ % kLedger].write(descriptor);
   board.ledger.begun.store(sequence_, std::memory_order_release);
+  if (look) group_->gate(rank_).notify();  // somebody ahead may wait for just this
   return kNobody;
 }
 
@@ -213,13 +220,14 @@ void MemoryLink::send(int to, std::span<const std::byte> bytes) {
 
 std::size_t MemoryLink::receive(int from, std::span<std::byte> bytes) {
   MemoryGroup::Channel& channel = group_->channel(from, rank_);
+  if (!enter()) return 0;
   std::size_t moved = 0;
   while (moved < bytes.size()) {
     const MemoryGroup::Channel::Entry* entry = channel.front();
     if (entry == nullptr) break;
     if (entry->fingerprint != fingerprint_) {
       notice_disagreement();
-      return 0;
+      break;
     }
     const std::size_t now = std::min(bytes.size() - moved, entry->size - channel.taken_bytes);
     std::memcpy(bytes.data() + moved, entry->data + channel.taken_bytes, now);
@@ -229,6 +237,7 @@ std::size_t MemoryLink::receive(int from, std::span<std::byte> bytes) {
     channel.take();
     group_->gate(rank_).notify();
   }
+  exit();
   return moved;
 }
 
@@ -265,6 +274,28 @@ std::byte* MemoryLink::slot(int peer) {
   return group_->boards_[peer].desks[slot_operations_ % plan::kSlots].data;
 }
 
+// Either we see the failure here, or whoever fails after us sees us in quiesce().
+bool MemoryLink::enter() noexcept {
+  group_->boards_[rank_].touching.store(true);
+  if (!failed()) return true;
+  exit();
+  return false;
+}
+
+void MemoryLink::exit() noexcept {
+  group_->boards_[rank_].touching.store(false);
+  if (failed()) group_->gate(rank_).notify();
+}
+
+void MemoryLink::quiesce() noexcept {
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank_) continue;
+    // A rank is at another's memory for one instruction at most, and nothing there waits.
+    const auto& touching = group_->boards_[peer].touching;
+    group_->gate(peer).wait([&] { return !touching.load(); }, Deadline::never());
+  }
+}
+
 bool MemoryLink::spin(FunctionRef<bool()> done) {
   return Gate::poll([&] { return done() || failed(); }, spin_);
 }
@@ -274,7 +305,7 @@ bool MemoryLink::wait(int peer, FunctionRef<bool()> done, Deadline deadline) {
   // Let peers that sleep look at what we asked for.
   group_->gate(rank_).notify();
   const auto over_or_hopeless = [&] {
-    if (over() || disagrees(peer)) return true;
+    if (over() || disagreed_ || disagrees(peer)) return true;
     if (!has_left(peer)) return false;
     // What it did before it left counts, so look once more after having seen it leave.
     if (!over()) report_left(peer);

@@ -61,9 +61,6 @@ class MemoryGroup {
 
   [[nodiscard]] int size() const noexcept { return static_cast<int>(members_.size()); }
   [[nodiscard]] MemoryGeneration& generation() noexcept { return *generation_; }
-  [[nodiscard]] const std::shared_ptr<MemoryGeneration>& shared_generation() const noexcept {
-    return generation_;
-  }
   [[nodiscard]] const std::vector<int>& members() const noexcept { return members_; }
 
   /// A rank that will take part in this group no more: whoever waits for it gets PeerLost.
@@ -92,10 +89,6 @@ class MemoryLink final : public Link {
 
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int size() const noexcept override { return group_->size(); }
-  /// How long waits poll before they sleep; the default is made for as many runnable threads as the
-  /// generation has ranks.
-  void set_spin(SpinPolicy spin) noexcept { spin_ = spin; }
-
   int begin(const wire::Descriptor& descriptor, const Exposure& mine, Staging staging) override;
   int end() override;
   void send(int to, std::span<const std::byte> bytes) override;
@@ -110,6 +103,9 @@ class MemoryLink final : public Link {
   [[nodiscard]] bool failed() const noexcept override { return generation_.failure().raised(); }
   [[nodiscard]] Status failure() const override { return generation_.failure().cause(); }
   void fail(const Status& why) noexcept override { generation_.fail(why); }
+  bool enter() noexcept override;
+  void exit() noexcept override;
+  void quiesce() noexcept override;
   bool spin(FunctionRef<bool()> done) override;
   bool wait(int peer, FunctionRef<bool()> done, Deadline deadline) override;
   [[nodiscard]] std::vector<int> missing() const override;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -205,8 +206,8 @@ TEST(Failure, ClosingWithUnfinishedOperationsEndsTheGeneration) {
   std::jthread other([&] {
     Session group = hub.join({.size = 2, .rank = 1});
     std::vector<float> x(1);
-    group.send(std::span(x), To{0});  // rank 0's buffer lives on: it was told to go
     try {
+      group.send(std::span(x), To{0});
       for (;;) group.barrier();
     } catch (...) {
       thrown = std::current_exception();
@@ -335,6 +336,88 @@ TEST(Failure, InASubgroupEndsTheWholeGeneration) {
   const Mismatch e = same_everywhere<Mismatch>(thrown);
   EXPECT_THAT(e.culprits(), ElementsAre(2, 3));
   EXPECT_THAT(e.what(), HasSubstr("rank 3: all_reduce sum float32[2]"));
+}
+
+TEST(Failure, BuffersAreTheCallersAgainOnceTheCallHasThrown) {
+  // One rank aborts while others are in the middle of each other's memory; whoever has thrown frees
+  // its buffers at once. AddressSanitizer and ThreadSanitizer see it if a peer is still there.
+  for (const char* algorithms : {"", "all_reduce=halving"}) {
+    SessionOptions options;
+    options.algorithms = algorithms;
+    for (int round = 0; round < 20; ++round) {
+      const auto thrown = outcomes(
+          4,
+          [&](Session& group) {
+            for (int i = 0;; ++i) {
+              auto x = std::make_unique<std::vector<float>>(200'000, 1.0F);
+              if (group.rank() == 3 && i == round % 3) group.abort("enough");
+              group.all_reduce(Op::sum, std::span(*x));
+            }
+          },
+          options);
+      same_everywhere<Cancelled>(thrown);
+    }
+  }
+}
+
+TEST(Failure, ASubgroupOutlivesTheGroupItWasSplitFrom) {
+  run_ranks(4, [](Session& group) {
+    Session part = std::move(group).split({.color = group.rank() / 2});
+    { const Session closed = std::move(group); }
+    for (int i = 0; i < 200; ++i) {
+      std::vector<int> x(10, 1);
+      part.all_reduce(Op::sum, std::span(x));
+      ASSERT_EQ(x[0], 2);
+      if (part.rank() == 0) std::this_thread::yield();
+    }
+  });
+}
+
+TEST(Failure, TheDeadlineOfAStartedCallCountsFromItsStart) {
+  std::atomic<bool> over = false;
+  outcomes(2, [&](Session& group) {
+    if (group.rank() == 1) {
+      while (!over.load()) std::this_thread::yield();
+      return;
+    }
+    std::vector<float> x(1);
+    const auto start = std::chrono::steady_clock::now();
+    Work first = group.start_all_reduce(Op::sum, std::span(x), {.timeout = 300ms});
+    Work second = group.start_barrier({.timeout = 300ms});
+    EXPECT_THROW(second.wait(), Timeout);
+    EXPECT_THROW(first.wait(), Timeout);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 590ms);
+    over = true;
+  });
+}
+
+TEST(Failure, TimeoutsWithoutEndAreAllowed) {
+  SessionOptions patient;
+  patient.progress_timeout = std::chrono::nanoseconds::max();
+  patient.stall_report = std::chrono::nanoseconds::max();
+  run_ranks(
+      2,
+      [](Session& group) {
+        if (group.rank() == 1) std::this_thread::sleep_for(5ms);  // long enough to sleep over
+        group.barrier();
+      },
+      patient);
+}
+
+TEST(Failure, WhoeverWaitsInAMeetingThatWasGivenUpIsTold) {
+  Hub hub;
+  const auto start = std::chrono::steady_clock::now();
+  std::jthread patient([&] {
+    EXPECT_THROW(static_cast<void>(hub.join({.size = 3, .rank = 0, .timeout = 60s})), Error);
+  });
+  std::jthread hasty([&] {
+    EXPECT_THROW(static_cast<void>(hub.join({.size = 3, .rank = 1, .timeout = 300ms})), Timeout);
+  });
+  hasty.join();
+  // Only if the patient one came last it sits in a meeting of its own.
+  hub.abort("over");
+  patient.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 30s);
 }
 
 TEST(Failure, ANewGenerationCanBeFormedAfterwards) {

@@ -94,6 +94,28 @@ TEST_F(Usage, AsManyInputsAsReplicas) {
       [&](Session& g) { g.all_reduce(Op::sum, std::span<const ConstBuffer>(two), std::span(f4)); },
       "2 input buffer(s) given, but this rank has 1 replica(s)");
 }
+TEST_F(Usage, NegativeTimeout) {
+  refuses([&](Session& g) { g.barrier({.timeout = std::chrono::nanoseconds(-1)}); }, "timeout");
+}
+TEST_F(Usage, EqualCountsMayBeGivenOrNot) {
+  run_ranks(2, [](Session& group) {
+    const std::vector<int> mine(3, group.rank());
+    std::vector<int> all(6);
+    const std::vector<std::uint64_t> counts = {3, 3};
+    group.all_gather(std::span(mine), std::span(all),
+                     group.rank() == 0 ? Counts(counts) : Counts());
+    EXPECT_EQ(all, (std::vector<int>{0, 0, 0, 1, 1, 1}));
+  });
+}
+TEST_F(Usage, ABatchCannotBeUsedTwice) {
+  refuses(
+      [&](Session& g) {
+        Batch batch = g.batch();
+        batch.run();
+        batch.all_reduce(Op::sum, std::span(f4));
+      },
+      "run already");
+}
 TEST_F(Usage, NegativeColor) {
   refuses([&](Session& g) { static_cast<void>(g.split({.color = -1})); }, "color is -1");
 }

@@ -6,7 +6,8 @@
 //
 // Operations of the same kind and element type become one operation over a list of buffers, reduced
 // where they lie: one synchronisation for all of them and nothing is packed. Every rank adds the
-// same operations in the same order. A batch can be run once.
+// same operations in the same order. A batch can be run once, and needs ranks with one replica
+// each.
 #pragma once
 
 #include <memory>
@@ -32,6 +33,7 @@ class Batch {
   friend class Session;
   explicit Batch(std::shared_ptr<Session::Impl> session);
   struct Parts;
+  Parts& open();
   std::shared_ptr<Session::Impl> session_;
   std::unique_ptr<Parts> parts_;
 };
