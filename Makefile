@@ -105,7 +105,7 @@ sim: build/dev/build.ninja ## Run the simulated cluster with SEEDS seeds
 	build/dev/tests/sim_cluster/lockstep_sim --seeds $(SEEDS)
 
 fuzz: build/fuzz/build.ninja ## Run every fuzz target for FUZZ_SECONDS
-	$(call CMAKE_BUILD,fuzz)
+	$(call CMAKE_BUILD,fuzz) --target fuzzers
 	@LOCKSTEP_FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/run-fuzz build/fuzz
 
 install: build/release/build.ninja ## Install library, headers and command under PREFIX
