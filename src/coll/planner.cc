@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kMaxKnown = 512;
 /// Messages of pipelined plans: large enough to amortise a system call, small enough to stay in the
 /// cache.
-constexpr std::uint64_t kChunkBytes = 64 * 1024;
+constexpr std::uint64_t kChunkBytes = std::uint64_t{64} << 10;
 
 bool is_reduction(plan::Kind kind) noexcept {
   return kind == plan::Kind::all_reduce || kind == plan::Kind::reduce ||

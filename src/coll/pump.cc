@@ -31,7 +31,7 @@ std::shared_ptr<Work::Shared> Pump::pop() {
   return work;
 }
 
-void Pump::run(std::stop_token stop) {
+void Pump::run(const std::stop_token& stop) {
   for (;;) {
     std::shared_ptr<Work::Shared> work;
     // The owner's stop request ends this wait.

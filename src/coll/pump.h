@@ -24,7 +24,7 @@ class Pump {
   void push(std::shared_ptr<Work::Shared> work);
 
  private:
-  void run(std::stop_token stop);
+  void run(const std::stop_token& stop);
   std::shared_ptr<Work::Shared> pop();
 
   Executor& executor_;

@@ -22,7 +22,7 @@ template <class E>
 E same_everywhere(const std::vector<std::exception_ptr>& thrown) {
   const E* first = as<E>(thrown[0]);
   if (first == nullptr) throw std::logic_error("rank 0 did not throw the expected kind");
-  const E kept = *first;
+  E kept = *first;
   for (std::size_t rank = 0; rank < thrown.size(); ++rank) {
     const E* e = as<E>(thrown[rank]);
     if (e == nullptr) {
@@ -362,7 +362,7 @@ TEST(Failure, BuffersAreTheCallersAgainOnceTheCallHasThrown) {
 
 TEST(Failure, ASubgroupOutlivesTheGroupItWasSplitFrom) {
   run_ranks(4, [](Session& group) {
-    Session part = std::move(group).split({.color = group.rank() / 2});
+    Session part = group.split({.color = group.rank() / 2});
     { const Session closed = std::move(group); }
     for (int i = 0; i < 200; ++i) {
       std::vector<int> x(10, 1);

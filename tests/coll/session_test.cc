@@ -103,7 +103,7 @@ TEST_P(SessionSizes, GathersAndScatters) {
     group.all_gather(std::span(same), std::span(equal));
     for (int rank = 0; rank < n; ++rank) {
       const auto expected = ramp(rank, 11);
-      EXPECT_TRUE(std::equal(expected.begin(), expected.end(), equal.begin() + rank * 11));
+      EXPECT_TRUE(std::equal(expected.begin(), expected.end(), equal.begin() + 11L * rank));
     }
   });
 }

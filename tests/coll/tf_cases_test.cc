@@ -29,7 +29,7 @@ TEST(Case82, RingReduceGivesTheMeanOnEveryDevice) {
             std::vector<std::int64_t> y(length);
             for (std::size_t i = 0; i < length; ++i) {
               x[i] = std::pow(10.0, group.rank()) * static_cast<double>(i);
-              y[i] = 10 * group.rank() + static_cast<std::int64_t>(i);
+              y[i] = 10L * group.rank() + static_cast<std::int64_t>(i);
             }
             group.all_reduce(Op::mean, std::span(x), {.order = SumOrder::any});
             group.all_reduce(Op::sum, std::span(y), {.order = SumOrder::any});

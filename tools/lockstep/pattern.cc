@@ -74,7 +74,7 @@ std::int64_t given(Op op, DType dtype, int ranks, int rank, std::uint64_t i) {
   switch (op) {
     case Op::sum:
     case Op::mean:  // what the ranks add to the middle cancels
-      return middle(i) + 2 * rank - (ranks - 1);
+      return middle(i) + 2L * rank - (ranks - 1);
     case Op::product:  // one rank doubles, others turn the sign
       if (chosen) return 2;
       return mixed(i, static_cast<std::uint64_t>(rank)) % 2 == 0 ? 1 : -1;

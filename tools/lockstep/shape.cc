@@ -8,7 +8,7 @@ namespace {
 using plan::Kind;
 
 /// Sessions move so much per message in pipelined plans.
-constexpr std::uint64_t kChunkBytes = 64 * 1024;
+constexpr std::uint64_t kChunkBytes = std::uint64_t{64} << 10;
 
 bool has_parts(Kind kind) noexcept {
   return kind == Kind::all_gather || kind == Kind::gather || kind == Kind::reduce_scatter ||
