@@ -6,7 +6,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
 #include "kernel/reduce.h"
@@ -129,8 +128,7 @@ void fill_options(Call& call, const CallOptions& options, Here here) {
   call.timeout = options.timeout;
   call.order = options.order == SumOrder::any ? plan::Order::any : plan::Order::fixed_tree;
   call.here = here;
-  const std::size_t length = std::min(options.name.size(), call.name.size() - 1);
-  std::memcpy(call.name.data(), options.name.data(), length);
+  options.name.copy(call.name.data(), call.name.size() - 1);
   if (!options.shape.empty()) {
     call.shape_hash =
         XXH3_64bits_withSeed(options.shape.data(), options.shape.size_bytes(), call.shape_hash);
