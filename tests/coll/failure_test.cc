@@ -166,9 +166,10 @@ TEST(Failure, APeerThatLeavesIsNamed) {
       threads.emplace_back([&, rank] {
         Session group = hub.join({.size = 3, .rank = rank, .options = options});
         std::vector<float> x(10'000);
-        group.all_reduce(Op::sum, std::span(x));
-        if (rank == 1) return;
         try {
+          // The others may notice while a slow one is still in the operation before.
+          group.all_reduce(Op::sum, std::span(x));
+          if (rank == 1) return;
           for (;;) group.all_reduce(Op::sum, std::span(x));
         } catch (...) {
           thrown[static_cast<std::size_t>(rank)] = std::current_exception();
