@@ -383,11 +383,11 @@ TEST(Failure, TheDeadlineOfAStartedCallCountsFromItsStart) {
     }
     std::vector<float> x(1);
     const auto start = std::chrono::steady_clock::now();
-    Work first = group.start_all_reduce(Op::sum, std::span(x), {.timeout = 300ms});
-    Work second = group.start_barrier({.timeout = 300ms});
+    Work first = group.start_all_reduce(Op::sum, std::span(x), {.timeout = 1s});
+    Work second = group.start_barrier({.timeout = 1s});
     EXPECT_THROW(second.wait(), Timeout);
     EXPECT_THROW(first.wait(), Timeout);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, 590ms);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 1900ms);
     over = true;
   });
 }
