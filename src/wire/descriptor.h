@@ -17,8 +17,7 @@ struct Descriptor {
   std::uint64_t sequence = 0;
   std::uint64_t count = 0;       // elements
   std::uint64_t shape_hash = 0;  // of shape and segments; 0: not given
-  std::uint64_t plan_hash =
-      0;  // algorithm and counts: what must agree but is not the user's word
+  std::uint64_t plan_hash = 0;   // algorithm and counts: what must agree but is not the user's word
   std::int32_t root = -1;
   std::int32_t to = -1;
   std::uint8_t kind = 255;
