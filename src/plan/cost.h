@@ -1,6 +1,6 @@
 // What moving and adding bytes costs: alpha (a synchronisation), beta (a byte moved) and gamma (a
-// byte read or written by a reduction) per class of link. The defaults were measured by `lockstep
-// bench`; a user can replace them (see parse_costs).
+// byte read or written by a reduction) per class of link. The defaults are estimates of an
+// ordinary server; a user can replace them by figures of their own (see parse_costs).
 #pragma once
 
 #include <string_view>
