@@ -31,20 +31,22 @@ function(lockstep_compile_settings target)
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> PRIVATE ${PROJECT_SOURCE_DIR}/src)
 endfunction()
 
-# One static library a layer; USES names the layers it stands on, LINKS third-party targets.
+# One static library a layer; USES names the layers it stands on, LINKS third-party targets,
+# PUBLIC_LINKS the third-party targets whose headers the layer's own headers include.
 function(lockstep_layer name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;USES;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SOURCES;USES;LINKS;PUBLIC_LINKS" ${ARGN})
   add_library(lockstep_${name} STATIC ${ARG_SOURCES})
   lockstep_compile_settings(lockstep_${name})
   foreach(used IN LISTS ARG_USES)
     target_link_libraries(lockstep_${name} PUBLIC lockstep_${used})
   endforeach()
-  target_link_libraries(lockstep_${name} PRIVATE fmt::fmt ${ARG_LINKS})
+  target_link_libraries(lockstep_${name} PUBLIC ${ARG_PUBLIC_LINKS} PRIVATE fmt::fmt ${ARG_LINKS})
 endfunction()
 
 # A GoogleTest binary tests/<name>; each TEST becomes a ctest of its own. LABEL defaults to "fast".
+# ONE_PROCESS makes it one ctest instead: a process with libtorch takes half a second to start.
 function(lockstep_test name)
-  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;USES;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "ONE_PROCESS" "LABEL;TIMEOUT" "SOURCES;USES;LINKS" ${ARGN})
   if(NOT ARG_LABEL)
     set(ARG_LABEL fast)
   endif()
@@ -58,8 +60,13 @@ function(lockstep_test name)
   endforeach()
   target_link_libraries(test_${name} PRIVATE fmt::fmt GTest::gmock GTest::gtest_main ${ARG_LINKS})
   target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  gtest_discover_tests(test_${name} TEST_PREFIX ${name}/ DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_ONE_PROCESS)
+    add_test(NAME ${name} COMMAND test_${name} --gtest_brief=1)
+    set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+  else()
+    gtest_discover_tests(test_${name} TEST_PREFIX ${name}/ DISCOVERY_TIMEOUT 60
+      PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+  endif()
 endfunction()
 
 # A benchmark bench_<name>: prints a table and, where there is a target, whether it was met; exit
