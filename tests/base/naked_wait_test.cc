@@ -56,6 +56,16 @@ bool is_gate_or_work(const std::string& text, std::size_t at) {
          (before.ends_with(")") && before.find("start") != std::string::npos);
 }
 
+// Whether a call stands alone: a thread's detach() does, a tensor's detach() is used for its value.
+bool is_whole_statement(const std::string& text, std::size_t at) {
+  const std::size_t begin = text.find_last_of(";{}", at) + 1;
+  const std::string before = text.substr(begin, at - begin);
+  return before.find("return") == std::string::npos &&
+         std::all_of(before.begin(), before.end(), [](char c) {
+           return in_word(c) || std::string_view(".->[]\n ").find(c) != std::string_view::npos;
+         });
+}
+
 std::vector<std::string> naked_waits(const std::string& source) {
   const std::string text = without_comments(source);
   const auto line_of = [&](std::size_t at) {
@@ -63,9 +73,12 @@ std::vector<std::string> naked_waits(const std::string& source) {
   };
   std::vector<std::string> found;
   for (const char* word : {"condition_variable", "sleep_for", "sleep_until", "usleep", "nanosleep",
-                           "detach(", "fork(", "vfork(", "SYS_futex"}) {
+                           "fork(", "vfork(", "SYS_futex"}) {
     each_place(text, word, [&](std::size_t at) { found.push_back(line_of(at) + ": " + word); });
   }
+  each_place(text, "detach(", [&](std::size_t at) {
+    if (is_whole_statement(text, at)) found.push_back(line_of(at) + ": detach(");
+  });
   for (const std::string call : {".wait(", "->wait(", ".wait_for(", "->wait_for("}) {
     each_place(text, call, [&](std::size_t at) {
       const std::string arguments = arguments_at(text, at + call.size() - 1);
@@ -103,6 +116,7 @@ TEST(NakedWait, IsFoundWithItsLine) {
               ElementsAre("2: condition_variable"));
   EXPECT_THAT(naked_waits("std::this_thread::sleep_for(1s);"), ElementsAre("1: sleep_for"));
   EXPECT_THAT(naked_waits("thread.detach();"), ElementsAre("1: detach("));
+  EXPECT_THAT(naked_waits("f(); threads[i]->detach();"), ElementsAre("1: detach("));
   EXPECT_THAT(naked_waits("if (fork() == 0)"), ElementsAre("1: fork("));
   EXPECT_THAT(naked_waits("\n\nflag.wait(false);"), ElementsAre("3: .wait() without a deadline"));
   EXPECT_THAT(naked_waits("future->wait_for(10s);"),
@@ -114,6 +128,7 @@ TEST(NakedWait, WaitsWithADeadlineAreFine) {
   EXPECT_THAT(naked_waits("group->gate(2).wait(done, patience);"), IsEmpty());
   EXPECT_THAT(naked_waits("work.wait(); return start(options).wait();"), IsEmpty());
   EXPECT_THAT(naked_waits("gate->wait(done, Deadline::never());"), IsEmpty());
+  EXPECT_THAT(naked_waits("f(); return x.detach(); auto y = x.detach().clone();"), IsEmpty());
   EXPECT_THAT(naked_waits("// no sleep_for, no fork() here\nint pitchfork(int);"), IsEmpty());
 }
 
