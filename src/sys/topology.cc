@@ -1,0 +1,183 @@
+#include "sys/topology.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <hwloc.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <sstream>
+
+#include "sys/os_error.h"
+
+namespace lockstep::sys {
+namespace {
+
+constexpr double kUnlimited = std::numeric_limits<double>::infinity();
+
+struct DestroyTopology {
+  void operator()(hwloc_topology_t topology) const { hwloc_topology_destroy(topology); }
+};
+using TopologyPtr = std::unique_ptr<std::remove_pointer_t<hwloc_topology_t>, DestroyTopology>;
+
+struct FreeBitmap {
+  void operator()(hwloc_bitmap_t bitmap) const { hwloc_bitmap_free(bitmap); }
+};
+using BitmapPtr = std::unique_ptr<std::remove_pointer_t<hwloc_bitmap_t>, FreeBitmap>;
+
+TopologyPtr load() {
+  hwloc_topology_t raw = nullptr;
+  if (hwloc_topology_init(&raw) != 0) raise(os_error("cannot look at the processors", errno));
+  TopologyPtr topology(raw);
+  if (hwloc_topology_load(raw) != 0) raise(os_error("cannot look at the processors", errno));
+  return topology;
+}
+
+// The union over the threads of the process: a pinned one does not narrow it.
+BitmapPtr process_mask(hwloc_topology_t topology) {
+  BitmapPtr mask(hwloc_bitmap_alloc());
+  if (hwloc_get_cpubind(topology, mask.get(), HWLOC_CPUBIND_PROCESS) != 0) {
+    hwloc_bitmap_copy(mask.get(), hwloc_topology_get_allowed_cpuset(topology));
+  }
+  return mask;
+}
+
+CpuSet members(hwloc_const_bitmap_t bitmap) {
+  CpuSet cpus;
+  for (int cpu = hwloc_bitmap_first(bitmap); cpu >= 0; cpu = hwloc_bitmap_next(bitmap, cpu)) {
+    cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+std::string read_text(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  if (file) text << file.rdbuf();
+  return std::move(text).str();
+}
+
+std::optional<double> number_in(const std::filesystem::path& path) {
+  std::istringstream text(read_text(path));
+  double value = 0;
+  if (text >> value) return value;
+  return std::nullopt;
+}
+
+// Version 2: "max 100000" or "150000 100000".
+double quota_v2(const std::filesystem::path& directory) {
+  std::istringstream text(read_text(directory / "cpu.max"));
+  double quota = 0;
+  double period = 0;
+  return text >> quota >> period && period > 0 ? quota / period : kUnlimited;
+}
+
+// Version 1: -1 is no limit.
+double quota_v1(const std::filesystem::path& directory) {
+  const auto quota = number_in(directory / "cpu.cfs_quota_us");
+  const auto period = number_in(directory / "cpu.cfs_period_us");
+  return quota && period && *quota > 0 && *period > 0 ? *quota / *period : kUnlimited;
+}
+
+// A group has what all groups above it leave. A container may not see its own group's folder, only
+// the mount point, which is then its own group.
+template <class Quota>
+double along_path(const std::filesystem::path& mount, const std::string& group, Quota quota) {
+  double least = quota(mount);
+  std::filesystem::path directory = mount;
+  for (const auto& part : std::filesystem::path(group).relative_path()) {
+    directory /= part;
+    least = std::min(least, quota(directory));
+  }
+  return least;
+}
+
+bool names_cpu(const std::string& controllers) {
+  std::istringstream list(controllers);
+  for (std::string one; std::getline(list, one, ',');) {
+    if (one == "cpu") return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+double cpu_quota(const std::string& memberships, const std::string& mount) {
+  double least = kUnlimited;
+  std::istringstream lines(memberships);
+  for (std::string line; std::getline(lines, line);) {  // id:controllers:path
+    const std::size_t first = line.find(':');
+    const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string group = line.substr(second + 1);
+    const std::filesystem::path root(mount);
+    if (controllers.empty()) {
+      least = std::min(least, along_path(root, group, quota_v2));
+    } else if (names_cpu(controllers)) {
+      least = std::min({least, along_path(root / "cpu", group, quota_v1),
+                        along_path(root / controllers, group, quota_v1)});
+    }
+  }
+  return least;
+}
+
+Topology Topology::read() {
+  const TopologyPtr topology = load();
+  const BitmapPtr mask = process_mask(topology.get());
+  const BitmapPtr usable(hwloc_bitmap_alloc());
+  std::map<unsigned, NumaNode> nodes;  // by the operating system's number
+  // A machine without core objects (some virtual ones) has hardware threads at least.
+  const int depth = hwloc_get_type_or_below_depth(topology.get(), HWLOC_OBJ_CORE);
+  hwloc_obj_t core = nullptr;
+  while ((core = hwloc_get_next_obj_by_depth(topology.get(), depth, core)) != nullptr) {
+    hwloc_bitmap_and(usable.get(), core->cpuset, mask.get());
+    if (hwloc_bitmap_iszero(usable.get()) != 0) continue;
+    const int node = core->nodeset != nullptr ? hwloc_bitmap_first(core->nodeset) : 0;
+    nodes[static_cast<unsigned>(std::max(node, 0))].cores.push_back(members(usable.get()));
+  }
+  std::vector<NumaNode> all;
+  for (auto& [number, node] : nodes) all.push_back(std::move(node));
+  return {std::move(all), cpu_quota(read_text("/proc/self/cgroup"))};
+}
+
+int Topology::usable_cores() const noexcept {
+  std::size_t cores = 0;
+  for (const NumaNode& node : nodes_) cores += node.cores.size();
+  // Part of a core does not carry a lane.
+  const double paid = std::min(quota_, static_cast<double>(cores));
+  return std::max(static_cast<int>(paid), 1);
+}
+
+std::vector<CpuSet> Topology::cores_for(int lanes, int offset) const {
+  if (lanes <= 0 || offset < 0 || lanes > usable_cores() - offset) return {};
+  std::vector<CpuSet> all;
+  for (const NumaNode& node : nodes_) all.insert(all.end(), node.cores.begin(), node.cores.end());
+  if (all.size() < static_cast<std::size_t>(offset + lanes)) return {};
+  return {all.begin() + offset, all.begin() + offset + lanes};
+}
+
+std::vector<CpuSet> cores_for(int lanes, int offset) {
+  return Topology::read().cores_for(lanes, offset);
+}
+
+Status pin_this_thread(const CpuSet& cpus) {
+  struct FreeSet {
+    void operator()(cpu_set_t* set) const { CPU_FREE(set); }
+  };
+  const int count = cpus.empty() ? 1 : *std::max_element(cpus.begin(), cpus.end()) + 1;
+  const std::unique_ptr<cpu_set_t, FreeSet> set(CPU_ALLOC(count));
+  const std::size_t bytes = CPU_ALLOC_SIZE(count);
+  CPU_ZERO_S(bytes, set.get());
+  for (const int cpu : cpus) CPU_SET_S(cpu, bytes, set.get());
+  if (sched_setaffinity(0, bytes, set.get()) == 0) return {};
+  return os_error(fmt::format("cannot pin a thread to processors {}", cpus), errno);
+}
+
+}  // namespace lockstep::sys
