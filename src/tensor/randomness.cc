@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/log.h"
 #include "lockstep/error.h"
@@ -145,6 +146,10 @@ void ReplicaGenerator::set_state(const Tensor& state) {
   }
   generator_.set_state(state.contiguous());
 }
+
+ReplicaGenerator::Pause::Pause() : outer_(std::exchange(current, nullptr)) {}
+
+ReplicaGenerator::Pause::~Pause() { current = outer_; }
 
 ReplicaGenerator::Scope::Scope(ReplicaGenerator& generator) : outer_(current), key_(kKey) {
   current = &generator;

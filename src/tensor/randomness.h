@@ -48,6 +48,18 @@ class ReplicaGenerator {
     c10::impl::IncludeDispatchKeyGuard key_;
   };
 
+  /// The process-wide generator again, inside a Scope; scopes inside a Pause work as usual.
+  class Pause {
+   public:
+    Pause();
+    ~Pause();
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    ReplicaGenerator* outer_;
+  };
+
   /// To be passed to an operation by hand.
   [[nodiscard]] const at::Generator& generator() const noexcept { return generator_; }
   /// Starts over, as a new ReplicaGenerator(seed, replica).
