@@ -25,7 +25,7 @@ BENCHES := bench/kernel/bench_kernel bench/coll/bench_collectives
 CMAKE_BUILD = cmake --build build/$(1) --parallel $(JOBS)
 
 .PHONY: help deps build test check check-format check-layers check-clang check-tidy check-asan check-tsan \
-        check-ubsan check-install format bench plans sim fuzz install clean
+        check-ubsan check-blas check-install format bench plans sim fuzz install clean
 
 help: ## This list
 	@echo "usage: make <target> [JOBS=$(JOBS)]"
@@ -78,6 +78,10 @@ check-asan check-tsan check-ubsan: check-%: build/%/build.ninja
 check-asan: ## Fast tests under AddressSanitizer
 check-tsan: ## Fast tests under ThreadSanitizer
 check-ubsan: ## Fast tests under UndefinedBehaviorSanitizer
+
+check-blas: build/dev/build.ninja ## Is each BLAS of Debian recognised, and fit for replicas as threads?
+	$(call CMAKE_BUILD,dev) --target blas_probe
+	@scripts/check-blas build/dev/tests/tensor/blas_probe
 
 check-install: build ## Install into a temporary prefix and build a foreign project against it
 	ctest --test-dir build/dev -L install --output-on-failure --no-tests=error

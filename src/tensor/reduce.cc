@@ -3,8 +3,8 @@
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/view_as_real.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -263,7 +263,10 @@ Tensor reduce_sparse(Combine combine, const std::vector<Tensor>& components) {
   }
   Tensor all = at::cat(values, 0);
   if (combine == Combine::mean) {
-    all = all.to(result_type(combine, dtype)).div_(static_cast<double>(components.size()));
+    all = all.to(result_type(combine, dtype));
+    // Complex numbers part by part, as dense ones: torch would divide by a complex number.
+    Tensor parts = is_complex(dtype) ? at::view_as_real(all) : all;
+    parts.div_(static_cast<double>(components.size()));
   }
   return at::_sparse_coo_tensor_unsafe(at::cat(indices, 1), all, components.front().sizes());
 }

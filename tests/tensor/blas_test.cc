@@ -1,0 +1,64 @@
+#include "tensor/blas.h"
+
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "lockstep/log.h"
+
+namespace lockstep::tensor {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+TEST(Blas, InUseIsRecognised) {
+  const Blas blas = Blas::in_use();
+  EXPECT_NE(blas.kind, BlasKind::unknown) << blas.describe();
+  EXPECT_TRUE(std::filesystem::is_regular_file(blas.path)) << blas.path;
+  EXPECT_FALSE(std::filesystem::is_symlink(blas.path)) << blas.path;
+  EXPECT_THAT(blas.describe(), AllOf(HasSubstr(to_string(blas.kind)), HasSubstr(blas.path)));
+}
+
+TEST(Blas, ThreadsAreSet) {
+  const Blas blas = Blas::in_use();
+  if (blas.kind == BlasKind::openblas_pthread || blas.kind == BlasKind::openblas_openmp) {
+    void* handle = dlopen(blas.path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+    ASSERT_NE(handle, nullptr);
+    auto* threads = reinterpret_cast<int (*)()>(dlsym(handle, "openblas_get_num_threads"));
+    ASSERT_NE(threads, nullptr);
+    EXPECT_TRUE(set_blas_threads(2));
+    EXPECT_EQ(threads(), 2);
+    EXPECT_TRUE(set_blas_threads(1));
+    EXPECT_EQ(threads(), 1);
+    dlclose(handle);
+  } else if (blas.kind == BlasKind::openblas_serial || blas.kind == BlasKind::reference) {
+    EXPECT_FALSE(set_blas_threads(1));
+  }
+}
+
+TEST(Blas, AdviceNamesThePackage) {
+  const Blas reference = {.kind = BlasKind::reference, .path = "/x/libblas.so.3"};
+  EXPECT_THAT(blas_advice(reference, {}),
+              AllOf(HasSubstr("libopenblas0-openmp"), HasSubstr("/x/libblas.so.3")));
+  const Blas openmp = {.kind = BlasKind::openblas_openmp};
+  EXPECT_THAT(blas_advice(openmp, {.lanes = 2, .threads_per_lane = 1}), IsEmpty());
+  EXPECT_THAT(blas_advice(openmp, {.lanes = 1, .threads_per_lane = 2}), IsEmpty());
+  EXPECT_THAT(blas_advice(openmp, {.lanes = 2, .threads_per_lane = 2}), HasSubstr("2 lanes"));
+  EXPECT_THAT(blas_advice({.kind = BlasKind::openblas_pthread}, {.lanes = 4}), IsEmpty());
+}
+
+TEST(Blas, WarnsAtMostOnce) {
+  int warnings = 0;
+  set_log_sink([&](LogLevel level, std::string_view) { warnings += level == LogLevel::warning; });
+  for (int i = 0; i < 3; ++i) prepare_blas({.lanes = 2, .threads_per_lane = 2});
+  set_log_sink({});
+  const bool expected = !blas_advice(Blas::in_use(), {.lanes = 2, .threads_per_lane = 2}).empty();
+  EXPECT_EQ(warnings, expected ? 1 : 0);
+  prepare_blas({.lanes = 2});
+}
+
+}  // namespace
+}  // namespace lockstep::tensor
