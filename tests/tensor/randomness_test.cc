@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <barrier>
 #include <functional>
-#include <latch>
 #include <thread>
 
 #include "lockstep/error.h"
@@ -56,11 +56,13 @@ std::vector<Tensor> draw_everything() {
   return drawn;
 }
 
-std::vector<Tensor> draw_as(int replica, int rounds) {
+// `meet` is called in scope, before each round.
+std::vector<Tensor> draw_as(int replica, int rounds, const std::function<void()>& meet) {
   ReplicaGenerator generator(kSeed, replica);
   const ReplicaGenerator::Scope scope(generator);
   std::vector<Tensor> all;
   for (int i = 0; i < rounds; ++i) {
+    meet();
     for (Tensor& tensor : draw_everything()) all.push_back(std::move(tensor));
   }
   return all;
@@ -69,15 +71,15 @@ std::vector<Tensor> draw_as(int replica, int rounds) {
 TEST(Randomness, ThreadsDrawWhatTheyDrawAlone) {
   constexpr int kRounds = 20;
   const Tensor process_wide = default_state();
-  const std::vector<Tensor> alone[] = {draw_as(0, kRounds), draw_as(1, kRounds)};
+  const std::vector<Tensor> alone[] = {draw_as(0, kRounds, [] {}), draw_as(1, kRounds, [] {})};
   std::vector<Tensor> together[2];
   {
-    std::latch start(2);
+    // Both are in scope whenever one draws, and they draw round by round.
+    std::barrier meeting(2);
     std::vector<std::jthread> threads;
     for (int replica = 0; replica < 2; ++replica) {
       threads.emplace_back([&, replica] {
-        start.arrive_and_wait();
-        together[replica] = draw_as(replica, kRounds);
+        together[replica] = draw_as(replica, kRounds, [&] { meeting.arrive_and_wait(); });
       });
     }
   }
