@@ -159,7 +159,8 @@ std::vector<CpuSet> Topology::cores_for(int lanes, int offset) const {
   if (lanes <= 0 || offset < 0 || lanes > usable_cores() - offset) return {};
   std::vector<CpuSet> all;
   for (const NumaNode& node : nodes_) all.insert(all.end(), node.cores.begin(), node.cores.end());
-  if (all.size() < static_cast<std::size_t>(offset + lanes)) return {};
+  // A process without a usable core counts as having one.
+  if (std::ssize(all) < offset + lanes) return {};
   return {all.begin() + offset, all.begin() + offset + lanes};
 }
 

@@ -23,7 +23,8 @@ std::string list(const char* type, int count) {
 DeviceTable DeviceTable::machine() {
   DeviceTable table = {.cpus = kLogicalCpus, .gpu_kind = Gpus::real};
   if (c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA)) {
-    table.gpus = c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA)->deviceCount();
+    const auto count = c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA)->deviceCount();
+    table.gpus = static_cast<unsigned char>(count);  // a signed char that is never negative
   }
   return table;
 }

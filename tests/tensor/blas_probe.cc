@@ -5,6 +5,7 @@
 //
 // Two threads with a core each should take as long as one does. Twice as long is what taking turns
 // would cost, which is the limit; the reference BLAS is only named and timed.
+#include <ATen/core/ivalue.h>  // before other headers of torch, for clang 14
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <fmt/format.h>
