@@ -1,0 +1,22 @@
+// All of lockstep: strategies on libtorch, and the collectives below them.
+#pragma once
+
+#include "lockstep/central_storage_strategy.h"
+#include "lockstep/coll.h"
+#include "lockstep/context.h"
+#include "lockstep/cross_device_ops.h"
+#include "lockstep/device.h"
+#include "lockstep/device_table.h"
+#include "lockstep/error.h"
+#include "lockstep/log.h"
+#include "lockstep/mirrored_strategy.h"
+#include "lockstep/model.h"
+#include "lockstep/nest.h"
+#include "lockstep/one_device_strategy.h"
+#include "lockstep/operators.h"
+#include "lockstep/reduce_op.h"
+#include "lockstep/replica_context.h"
+#include "lockstep/strategy.h"
+#include "lockstep/tensor.h"
+#include "lockstep/value.h"
+#include "lockstep/variable.h"

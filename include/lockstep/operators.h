@@ -1,0 +1,95 @@
+// Arithmetic on variables and mirrored values: each operand is read as in its context, the result
+// is a plain tensor. v + 1, 2 * v, v < w, -v, ...
+#pragma once
+
+#include <ATen/TensorOperators.h>
+
+#include <type_traits>
+
+#include "lockstep/variable.h"
+
+namespace lockstep {
+
+namespace detail {
+
+template <class T>
+inline constexpr bool reads_as_tensor =
+    std::is_same_v<T, Variable> || std::is_same_v<T, NonSlotVariable> ||
+    std::is_same_v<T, Mirrored<Tensor>>;
+
+template <class A, class B>
+concept TensorOperands = (reads_as_tensor<A> &&
+                          (reads_as_tensor<B> || std::is_convertible_v<const B&, at::Scalar> ||
+                           std::is_base_of_v<Tensor, B>)) ||
+                         (reads_as_tensor<B> && (std::is_convertible_v<const A&, at::Scalar> ||
+                                                 std::is_base_of_v<Tensor, A>));
+
+template <class T>
+auto operand(const T& value) {
+  if constexpr (reads_as_tensor<T> || std::is_base_of_v<Tensor, T>) {
+    return Tensor(value);
+  } else {
+    return at::Scalar(value);
+  }
+}
+
+}  // namespace detail
+
+template <class A, class B>
+requires detail::TensorOperands<A, B> Tensor operator+(const A& a, const B& b) {
+  return detail::operand(a) + detail::operand(b);
+}
+template <class A, class B>
+requires detail::TensorOperands<A, B> Tensor operator-(const A& a, const B& b) {
+  return detail::operand(a) - detail::operand(b);
+}
+template <class A, class B>
+requires detail::TensorOperands<A, B> Tensor operator*(const A& a, const B& b) {
+  return detail::operand(a) * detail::operand(b);
+}
+template <class A, class B>
+requires detail::TensorOperands<A, B> Tensor operator/(const A& a, const B& b) {
+  return detail::operand(a) / detail::operand(b);
+}
+template <class A, class B>
+requires detail::TensorOperands<A, B> Tensor operator%(const A& a, const B& b) {
+  return detail::operand(a) % detail::operand(b);
+}
+template <class A, class B>
+requires detail::TensorOperands<A, B> Tensor operator<(const A& a, const B& b) {
+  return detail::operand(a) < detail::operand(b);
+}
+template <class A, class B>
+requires detail::TensorOperands<A, B> Tensor operator<=(const A& a, const B& b) {
+  return detail::operand(a) <= detail::operand(b);
+}
+template <class A, class B>
+requires detail::TensorOperands<A, B> Tensor operator>(const A& a, const B& b) {
+  return detail::operand(a) > detail::operand(b);
+}
+template <class A, class B>
+requires detail::TensorOperands<A, B> Tensor operator>=(const A& a, const B& b) {
+  return detail::operand(a) >= detail::operand(b);
+}
+
+template <class A>
+requires detail::reads_as_tensor<A> Tensor operator-(const A& a) { return -detail::operand(a); }
+template <class A>
+requires detail::reads_as_tensor<A> Tensor operator~(const A& a) { return ~detail::operand(a); }
+
+template <class A>
+requires detail::reads_as_tensor<A> Tensor abs(const A& a) { return detail::operand(a).abs(); }
+template <class A, class B>
+requires detail::reads_as_tensor<A> Tensor pow(const A& a, const B& b) {
+  return detail::operand(a).pow(detail::operand(b));
+}
+template <class A, class B>
+requires detail::reads_as_tensor<A> Tensor matmul(const A& a, const B& b) {
+  return detail::operand(a).matmul(detail::operand(b));
+}
+template <class A, class B>
+requires detail::reads_as_tensor<A> Tensor floor_divide(const A& a, const B& b) {
+  return detail::operand(a).floor_divide(detail::operand(b));
+}
+
+}  // namespace lockstep

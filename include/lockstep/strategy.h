@@ -1,0 +1,340 @@
+// Strategy: replicas of a computation and the verbs across them.
+//
+//   MirroredStrategy strategy({.devices = {"CPU:0", "CPU:1"}});
+//   auto scope = strategy.scope();                       // current on this thread until it ends
+//   auto w = ls::variable("w", torch::zeros({2}), {.trainable = true});
+//   auto losses = strategy.run([&](ReplicaContext& replica, const Tensor& x) { ... }, batch);
+//   Tensor loss = strategy.reduce(ReduceOp::mean, losses);
+//
+// Every replica of run() has a thread; replica 0 runs on the caller's. The verbs stand in
+// cross-replica context: in scope(), inside a merge function, or outside of everything (then the
+// strategy is entered for the call). From another strategy's scope, or inside a step function, they
+// are InvalidUsage. Two threads may use one strategy; their runs take turns.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "lockstep/coll/work.h"
+#include "lockstep/context.h"
+#include "lockstep/cross_device_ops.h"
+#include "lockstep/detail/runtime.h"
+#include "lockstep/reduce_op.h"
+#include "lockstep/replica_context.h"
+
+namespace lockstep {
+
+/// How the replicas of a run are executed. Both give the same bits.
+enum class Execution {
+  concurrent,
+  sequential,  // one replica at a time, in order: for debugging
+};
+
+struct RunOptions {
+  std::optional<Execution> execution;             // default: the strategy's
+  std::optional<std::int64_t> global_batch_size;  // ReplicaContext::global_batch_size()
+};
+
+struct ValueContext {
+  int replica_id_in_sync_group = 0;
+  int num_replicas_in_sync = 1;
+};
+
+/// Where non-slot variables live: what non_slot_devices() gives, for colocate_vars_with() and
+/// update_non_slot().
+struct NonSlotDevices {
+  DeviceList devices;
+};
+
+namespace detail {
+/// RAII for everything that is entered: takes back what it entered when it ends.
+class ScopeState;
+}  // namespace detail
+
+/// A strategy being current. Ends with the object, in the reverse order of beginning; exit() does
+/// it earlier and is InvalidUsage out of order.
+class [[nodiscard]] Scope {
+ public:
+  Scope(Scope&& other) noexcept;
+  Scope& operator=(Scope&&) = delete;
+  ~Scope();
+  void exit();
+
+  explicit Scope(std::unique_ptr<detail::ScopeState> state);
+
+ private:
+  std::unique_ptr<detail::ScopeState> state_;
+};
+
+class Strategy {
+ public:
+  Strategy(const Strategy&) = delete;
+  Strategy& operator=(const Strategy&) = delete;
+  virtual ~Strategy();
+
+  [[nodiscard]] int num_replicas_in_sync() const noexcept;
+  /// Devices that replicas compute on, in replica order, and devices that variables live on.
+  [[nodiscard]] const DeviceList& worker_devices() const;
+  [[nodiscard]] const DeviceList& parameter_devices() const;
+  [[nodiscard]] const std::string& name() const noexcept;
+  /// When several replicas threw: what run() did not rethrow, in replica order.
+  [[nodiscard]] std::vector<std::exception_ptr> last_errors() const;
+  /// The same devices and options, with threads and variables of its own.
+  [[nodiscard]] std::unique_ptr<Strategy> clone() const;
+
+  /// Makes this strategy current on this thread, in cross-replica context.
+  Scope scope();
+  /// While it lasts, new variables live where this one (this value, these devices) does.
+  Scope colocate_vars_with(const Variable& variable);
+  Scope colocate_vars_with(const NonSlotVariable& variable);
+  Scope colocate_vars_with(const NonSlotDevices& devices);
+  Scope colocate_vars_with(const Destinations& devices);
+  /// While it lasts, new variables are sync-on-read and not trainable.
+  Scope tower_local_var_scope(ReduceOp aggregation);
+
+  /// Runs fn once for each replica. A PerReplica argument arrives as the replica's component, a
+  /// Mirrored one as an Agreed value, a variable as itself, anything else as const. fn may take a
+  /// ReplicaContext& first. Gives the results of all replicas: a T as PerReplica<T>, an Agreed<T>
+  /// as Mirrored<T>, containers element by element.
+  template <class F, class... Args>
+  requires(!std::is_same_v<std::remove_cvref_t<F>, RunOptions>) auto run(F&& fn,
+                                                                         const Args&... args) {
+    return run(RunOptions{}, fn, args...);
+  }
+  template <class F, class... Args>
+  auto run(const RunOptions& options, F&& fn, const Args&... args);
+
+  /// One value a replica: fn(ValueContext), called on this thread in replica order.
+  template <class F>
+  auto distribute_values_from_function(F&& fn);
+
+  /// Combines over all replicas. The result is plain: one tensor, on the current device. A mean of
+  /// integers is floating (float32 of 8 and 16 bits, float64 of 32 and 64).
+  Tensor reduce(ReduceOp op, const PerReplica<Tensor>& value, Here here = Here::now());
+  /// Also along an axis of each replica's tensor; a mean divides by the true count, so replicas may
+  /// have different numbers of rows, or none.
+  Tensor reduce(ReduceOp op, const PerReplica<Tensor>& value, Along axis, Here here = Here::now());
+  Tensor reduce(ReduceOp op, const PerReplica<Tensor>& value, std::span<const std::int64_t> axes,
+                Here here = Here::now());
+  /// Something that is not distributed: 0 stays 0, a mean is the value itself, a sum is refused
+  /// unless there is one replica.
+  Tensor reduce(ReduceOp op, const Tensor& value, Here here = Here::now());
+  Tensor reduce(ReduceOp op, const at::Scalar& value, Here here = Here::now());
+  /// Numbers and structs (MemberNest) of each replica.
+  template <class T>
+  auto reduce(ReduceOp op, const PerReplica<T>& value, Here here = Here::now());
+  template <class T, class... Rest>
+  void reduce(ReduceOp, const Mirrored<T>&, const Rest&...) {
+    static_assert(!sizeof(T*),
+                  "lockstep: a Mirrored value is already equal on every replica; read it with "
+                  "any() instead of reducing it");
+  }
+
+  /// Combines, and copies to every destination: Colocated with a variable, Mirrored on devices.
+  Colocated<Tensor> reduce_to(ReduceOp op, const PerReplica<Tensor>& value,
+                              const Variable& destination);
+  Mirrored<Tensor> reduce_to(ReduceOp op, const PerReplica<Tensor>& value,
+                             const Destinations& destinations);
+  /// Many at once, in one pass over memory by all replicas' threads together.
+  std::vector<Colocated<Tensor>> batch_reduce_to(
+      ReduceOp op, const std::vector<std::pair<PerReplica<Tensor>, Variable>>& pairs);
+  std::vector<Mirrored<Tensor>> batch_reduce_to(ReduceOp op, std::span<const ReducePair> pairs);
+
+  /// Copies a tensor to every replica's device, to a variable's devices, or to those given.
+  Mirrored<Tensor> broadcast(const Tensor& tensor);
+  Colocated<Tensor> broadcast(const Tensor& tensor, const Variable& destination);
+  Mirrored<Tensor> broadcast(const Tensor& tensor, const Destinations& destinations);
+
+  /// Concatenates the replicas' tensors along an axis.
+  Tensor gather(const PerReplica<Tensor>& value, std::int64_t axis = 0);
+
+  /// Runs fn(component, args...) for each copy of the variable, each on its replica's thread,
+  /// without recording for autograd. Arguments: Colocated and Mirrored values and other variables
+  /// on the same devices (given as their component), plain values.
+  template <class F, class... Args>
+  auto update(const Variable& variable, F&& fn, const Args&... args);
+  template <class V, class F, class... Args>
+  requires(!std::is_convertible_v<const V&, const Variable&>) void update(const V&, F&&,
+                                                                          const Args&...) {
+    static_assert(!std::is_same_v<V, NonSlotVariable>,
+                  "lockstep: a NonSlotVariable is written by update_non_slot(), not by update()");
+    static_assert(std::is_same_v<V, NonSlotVariable>, "lockstep: update() takes a Variable first");
+  }
+  /// Runs fn(args...) for each non-slot device. Arguments as in update(), with NonSlot values and
+  /// NonSlotVariables in place of Colocated ones.
+  template <class F, class... Args>
+  auto update_non_slot(const NonSlotDevices& where, F&& fn, const Args&... args);
+
+  [[nodiscard]] NonSlotDevices non_slot_devices(const std::vector<Variable>& variables) const;
+  /// Creates a variable on the non-slot devices.
+  NonSlotVariable non_slot_variable(std::string variable_name, const Tensor& initial,
+                                    const std::vector<Variable>& variables = {});
+
+  /// A copy on one device. fn is applied where the value is.
+  using FetchFunction = std::function<Tensor(const Tensor&)>;
+  Tensor fetch(const Tensor& value, const Device& device = "CPU:0", const FetchFunction& fn = {});
+  Tensor fetch(const Variable& value, const Device& device = "CPU:0", const FetchFunction& fn = {});
+  template <class L>
+  Tensor fetch(const Distributed<Tensor, L>& value, const Device& device = "CPU:0",
+               const FetchFunction& fn = {}) {
+    static_assert(!std::is_same_v<L, locality::PerReplica>,
+                  "lockstep: fetch() takes no PerReplica value: which one? reduce() it, or take "
+                  "local_results() of it");
+    return fetch_component(value.devices(), local_results(value), device, fn);
+  }
+
+  /// Completes everything pending in the value. (Nothing is: every verb here has done its work when
+  /// it returns.)
+  template <class T>
+  coll::Work group(const T& value, std::string_view label = {}) {
+    static_cast<void>(value);
+    return grouped(label);
+  }
+
+  [[nodiscard]] detail::StrategyCore& core() const noexcept { return *core_; }
+  [[nodiscard]] const std::shared_ptr<detail::StrategyCore>& shared_core() const noexcept {
+    return core_;
+  }
+
+ protected:
+  explicit Strategy(std::shared_ptr<detail::StrategyCore> core);
+
+ private:
+  Tensor fetch_component(const DeviceList& devices, const std::vector<Tensor>& values,
+                         const Device& device, const FetchFunction& fn);
+  coll::Work grouped(std::string_view label);
+  PerReplica<Tensor> as_tensors(std::vector<Tensor> each) const;
+
+  std::shared_ptr<detail::StrategyCore> core_;
+};
+
+std::ostream& operator<<(std::ostream& out, const Strategy& strategy);
+
+namespace detail {
+
+Tensor scalar_tensor(const at::Scalar& value);
+
+/// Calls a step function, with the context first if it takes it.
+template <class F, class... Args>
+decltype(auto) call_step(F& fn, ReplicaContext& replica, Args&&... args) {
+  if constexpr (std::is_invocable_v<F&, ReplicaContext&, Args&&...>) {
+    return fn(replica, std::forward<Args>(args)...);
+  } else {
+    static_assert(std::is_invocable_v<F&, Args&&...>,
+                  "lockstep: the step function cannot be called with these arguments: it takes "
+                  "([ReplicaContext&,] args...), where a PerReplica<T> arrives as const T&, a "
+                  "Mirrored<T> as Agreed<T>, and what all replicas share is const");
+    return fn(std::forward<Args>(args)...);
+  }
+}
+
+/// Results of one call each, stored by replica or copy; void leaves nothing.
+template <class R>
+std::vector<R> taken(std::vector<std::optional<R>>& results) {
+  std::vector<R> values;
+  values.reserve(results.size());
+  for (std::optional<R>& result : results) values.push_back(std::move(*result));
+  return values;
+}
+
+}  // namespace detail
+
+template <class F, class... Args>
+auto Strategy::run(const RunOptions& options, F&& fn, const Args&... args) {
+  using R = std::remove_cvref_t<decltype(detail::call_step(fn, std::declval<ReplicaContext&>(),
+                                                           detail::select_for_run(args, 0)...))>;
+  const auto step = [&](ReplicaContext& replica, [[maybe_unused]] int index) -> decltype(auto) {
+    return detail::call_step(fn, replica, detail::select_for_run(args, index)...);
+  };
+  const auto index_of = [](ReplicaContext& replica) { return detail::local_index(replica); };
+  if constexpr (std::is_void_v<R>) {
+    detail::run_replicas(*this, options,
+                         [&](ReplicaContext& replica) { step(replica, index_of(replica)); });
+  } else {
+    const detail::SharedDevices& devices = detail::replica_devices(*this);
+    std::vector<std::optional<R>> results(devices->size());
+    detail::run_replicas(*this, options, [&](ReplicaContext& replica) {
+      const int index = index_of(replica);
+      results[static_cast<std::size_t>(index)].emplace(step(replica, index));
+    });
+    return detail::Regroup<R, locality::PerReplica>::from(detail::taken(results), devices);
+  }
+}
+
+template <class F>
+auto Strategy::distribute_values_from_function(F&& fn) {
+  using R = std::remove_cvref_t<decltype(fn(ValueContext{}))>;
+  detail::require_cross(*this, "distribute_values_from_function");
+  const detail::SharedDevices& devices = detail::replica_devices(*this);
+  std::vector<R> values;
+  for (int i = 0; i < static_cast<int>(devices->size()); ++i) {
+    values.push_back(fn(ValueContext{i, num_replicas_in_sync()}));
+  }
+  return PerReplica<R>(std::move(values), devices);
+}
+
+template <class T>
+auto Strategy::reduce(ReduceOp op, const PerReplica<T>& value, Here here) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    std::vector<Tensor> each;
+    for (int i = 0; i < value.size(); ++i) each.push_back(detail::scalar_tensor(value[i]));
+    return reduce(op, as_tensors(std::move(each)), here);
+  } else {
+    std::vector<std::vector<Tensor>> each;
+    for (int i = 0; i < value.size(); ++i) each.push_back(detail::tensors_of(value[i]));
+    std::vector<Tensor> reduced;
+    for (std::size_t k = 0; k < each[0].size(); ++k) {
+      std::vector<Tensor> leaf;
+      for (const auto& tensors : each) leaf.push_back(tensors.at(k));
+      reduced.push_back(reduce(op, as_tensors(std::move(leaf)), here));
+    }
+    return detail::with_tensors(T(value[0]), reduced);
+  }
+}
+
+template <class F, class... Args>
+auto Strategy::update(const Variable& variable, F&& fn, const Args&... args) {
+  const auto call = [&](const detail::UpdateTarget& target) -> decltype(auto) {
+    Component component = variable[target.index];
+    return fn(component, detail::select_for_update<locality::Colocated>(args, target)...);
+  };
+  using R = std::remove_cvref_t<decltype(call(std::declval<const detail::UpdateTarget&>()))>;
+  if constexpr (std::is_void_v<R>) {
+    detail::run_updates(*this, "update", variable, call);
+  } else {
+    std::vector<std::optional<R>> results(static_cast<std::size_t>(variable.size()));
+    detail::run_updates(*this, "update", variable, [&](const detail::UpdateTarget& target) {
+      results[static_cast<std::size_t>(target.index)].emplace(call(target));
+    });
+    return detail::Regroup<R, locality::Colocated>::from(
+        detail::taken(results), std::make_shared<const DeviceList>(variable.devices()));
+  }
+}
+
+template <class F, class... Args>
+auto Strategy::update_non_slot(const NonSlotDevices& where, F&& fn, const Args&... args) {
+  const auto call = [&](const detail::UpdateTarget& target) -> decltype(auto) {
+    return fn(detail::select_for_update<locality::NonSlot>(args, target)...);
+  };
+  using R = std::remove_cvref_t<decltype(call(std::declval<const detail::UpdateTarget&>()))>;
+  if constexpr (std::is_void_v<R>) {
+    detail::run_updates(*this, "update_non_slot", where.devices, call);
+  } else {
+    std::vector<std::optional<R>> results(where.devices.size());
+    detail::run_updates(*this, "update_non_slot", where.devices,
+                        [&](const detail::UpdateTarget& target) {
+                          results[static_cast<std::size_t>(target.index)].emplace(call(target));
+                        });
+    return detail::Regroup<R, locality::NonSlot>::from(
+        detail::taken(results), std::make_shared<const DeviceList>(where.devices));
+  }
+}
+
+}  // namespace lockstep

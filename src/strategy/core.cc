@@ -1,0 +1,141 @@
+#include "strategy/core.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <fmt/format.h>
+
+#include <mutex>
+
+#include "base/log.h"
+#include "strategy/run.h"
+#include "tensor/blas.h"
+
+namespace lockstep::detail {
+
+StrategyCore::StrategyCore(CoreOptions options)
+    : options_(std::move(options)),
+      devices_(std::make_shared<const DeviceList>(options_.worker_devices)) {
+  if (options_.replicas.threads_per_replica < 1) {
+    throw InvalidUsage(fmt::format("{}: threads_per_replica must be at least 1, not {}", name(),
+                                   options_.replicas.threads_per_replica));
+  }
+  const std::uint64_t seed =
+      options_.replicas.seed.value_or(at::detail::getDefaultCPUGenerator().current_seed());
+  for (int i = 0; i < replicas(); ++i) generators_.emplace_back(seed, i);
+  if (!options_.cross_device_ops) {
+    options_.cross_device_ops = std::make_shared<ReductionToOneDevice>();
+  }
+  if (replicas() > 1) {
+    tensor::prepare_blas(
+        {.lanes = replicas(), .threads_per_lane = options_.replicas.threads_per_replica});
+  }
+}
+
+StrategyCore::~StrategyCore() = default;
+
+Strategy& StrategyCore::strategy() const {
+  if (strategy_ == nullptr) {
+    throw InvalidUsage(fmt::format("the {} of this variable is gone", name()),
+                       Code::failed_precondition);
+  }
+  return *strategy_;
+}
+
+Lanes& StrategyCore::lanes() {
+  const MutexLock lock(mutex_);
+  if (!lanes_) {
+    std::vector<sys::CpuSet> cores;
+    if (options_.replicas.pin) cores = sys::cores_for(replicas(), 0);
+    lanes_ = std::make_unique<Lanes>(replicas(), "ls-lane", std::move(cores));
+  }
+  return *lanes_;
+}
+
+void StrategyCore::on_lanes(const std::function<void(int)>& work) {
+  if (replicas() == 1) {
+    work(0);
+    return;
+  }
+  const Leading leading(*this);
+  lanes().on_all(work);
+}
+
+void StrategyCore::set_last_errors(std::vector<std::exception_ptr> errors) {
+  const MutexLock lock(mutex_);
+  last_errors_ = std::move(errors);
+}
+
+std::vector<std::exception_ptr> StrategyCore::last_errors() const {
+  const MutexLock lock(mutex_);
+  return last_errors_;
+}
+
+namespace {
+
+/// Replica `index` on the calling thread, which is all of a strategy with one replica.
+void run_inline(StrategyCore& core, const RunOptions& options,
+                const std::function<void(ReplicaContext&)>& body) {
+  ReplicaState state{.core = &core,
+                     .index = 0,
+                     .id = 0,
+                     .device = core.options().worker_devices.front(),
+                     .run = nullptr,
+                     .thread = std::this_thread::get_id(),
+                     .global_batch_size = options.global_batch_size};
+  ReplicaContext context(state);
+  ThreadContext inside = thread_context();
+  inside.modes.push_back({&core, &context});
+  if (!core.is_default()) inside.device = state.device.str();
+  const ContextSwap in_replica(std::move(inside));
+  std::optional<tensor::ReplicaGenerator::Scope> random;
+  if (!core.is_default()) random.emplace(core.generator(0));
+  body(context);
+}
+
+}  // namespace
+
+void run_replicas(Strategy& strategy, const RunOptions& options,
+                  const std::function<void(ReplicaContext&)>& body) {
+  StrategyCore& core = strategy.core();
+  const CrossEntry entry(core, "run");
+  if (thread_context().updating) {
+    throw InvalidUsage(
+        "run() inside update(): a copy of a variable is being updated; run first, "
+        "then update",
+        Code::failed_precondition);
+  }
+  if (core.replicas() == 1) {
+    run_inline(core, options, body);
+    return;
+  }
+  const Leading leading(core);
+  Run run(core, options, body);
+  run.execute();
+}
+
+void merge(ReplicaContext& replica, const MergeCall& call) {
+  require_replica(replica, "merge_call");
+  ReplicaState& state = replica.state();
+  if (state.run != nullptr) {
+    if (state.thread != std::this_thread::get_id()) {
+      throw InvalidUsage(
+          "merge_call from a thread that is not the replica's: an autograd hook, or "
+          "a thread of your own; only the step function's thread can meet the other "
+          "replicas",
+          Code::failed_precondition);
+    }
+    state.run->merge(state.index, call);
+    return;
+  }
+  // The only replica meets itself.
+  ThreadContext cross = thread_context();
+  cross.modes.push_back({state.core, nullptr});
+  const ContextSwap in_merge(std::move(cross));
+  const tensor::ReplicaGenerator::Pause process_wide;
+  call.run(state.core->strategy(), {call.frame});
+}
+
+int local_index(const ReplicaContext& replica) { return replica.state().index; }
+
+const SharedDevices& replica_devices(Strategy& strategy) { return strategy.core().devices(); }
+
+}  // namespace lockstep::detail

@@ -1,0 +1,109 @@
+// StrategyCore: what a strategy is made of, shared with the variables it created, which may outlive
+// the Strategy object.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "lockstep/mirrored_strategy.h"
+#include "strategy/lanes.h"
+#include "strategy/thread_context.h"
+#include "tensor/randomness.h"
+
+namespace lockstep::detail {
+
+class Run;
+
+/// Where variables live.
+enum class Placement {
+  plain,     // no strategy: one tensor
+  mirrored,  // a copy on each worker device
+  central,   // one tensor for all replicas
+};
+
+struct CoreOptions {
+  std::string name;
+  DeviceList worker_devices;
+  DeviceList parameter_devices;
+  Placement placement = Placement::mirrored;
+  std::shared_ptr<CrossDeviceOps> cross_device_ops;
+  ReplicaOptions replicas;
+  DeviceTable device_table;
+};
+
+class StrategyCore {
+ public:
+  explicit StrategyCore(CoreOptions options);
+  ~StrategyCore();
+  StrategyCore(const StrategyCore&) = delete;
+  StrategyCore& operator=(const StrategyCore&) = delete;
+
+  [[nodiscard]] const CoreOptions& options() const noexcept { return options_; }
+  [[nodiscard]] const std::string& name() const noexcept { return options_.name; }
+  [[nodiscard]] int replicas() const noexcept {
+    return static_cast<int>(options_.worker_devices.size());
+  }
+  [[nodiscard]] const SharedDevices& devices() const noexcept { return devices_; }
+  [[nodiscard]] CrossDeviceOps& ops() const noexcept { return *options_.cross_device_ops; }
+  /// Only the strategy that is current where no other is.
+  [[nodiscard]] bool is_default() const noexcept { return options_.placement == Placement::plain; }
+
+  /// The Strategy object; InvalidUsage after it is gone.
+  [[nodiscard]] Strategy& strategy() const;
+  void set_strategy(Strategy* strategy) noexcept { strategy_ = strategy; }
+
+  /// Started with the first use.
+  Lanes& lanes();
+  Leadership& leadership() noexcept { return leadership_; }
+  tensor::ReplicaGenerator& generator(int replica) {
+    return generators_[static_cast<std::size_t>(replica)];
+  }
+
+  /// Runs work(lane) on all lanes together, in cross-replica context; inline with one replica.
+  void on_lanes(const std::function<void(int)>& work);
+
+  void set_last_errors(std::vector<std::exception_ptr> errors);
+  [[nodiscard]] std::vector<std::exception_ptr> last_errors() const;
+
+ private:
+  CoreOptions options_;
+  SharedDevices devices_;
+  Strategy* strategy_ = nullptr;
+  std::vector<tensor::ReplicaGenerator> generators_;
+  Leadership leadership_;
+  mutable Mutex mutex_;
+  std::unique_ptr<Lanes> lanes_ GUARDED_BY(mutex_);
+  std::vector<std::exception_ptr> last_errors_ GUARDED_BY(mutex_);
+};
+
+/// Holds the lanes of a strategy for the length of a call.
+class Leading {
+ public:
+  explicit Leading(StrategyCore& core) : core_(core) { core_.leadership().take(core_.name()); }
+  ~Leading() { core_.leadership().release(); }
+  Leading(const Leading&) = delete;
+  Leading& operator=(const Leading&) = delete;
+
+ private:
+  StrategyCore& core_;
+};
+
+/// What stands behind a ReplicaContext.
+struct ReplicaState {
+  StrategyCore* core;
+  int index;  // among this process's replicas
+  int id;     // among all
+  Device device;
+  Run* run;  // nullptr: the default strategy's replica, which is nobody's run
+  std::thread::id thread;
+  std::optional<std::int64_t> global_batch_size;
+};
+
+/// The default strategy, and its one replica.
+StrategyCore& default_core();
+ReplicaContext& default_replica();
+
+}  // namespace lockstep::detail

@@ -1,0 +1,124 @@
+#include "strategy/lanes.h"
+
+#include <chrono>
+#include <exception>
+
+#include "base/log.h"
+#include "base/thread.h"
+
+namespace lockstep::detail {
+
+namespace {
+constexpr std::chrono::seconds kStallReport(10);
+}
+
+Lanes::Lanes(int count, const std::string& name, std::vector<sys::CpuSet> cores)
+    : count_(count),
+      spin_(SpinPolicy::for_threads(count, usable_cores())),
+      cores_(std::move(cores)) {
+  for (int i = 0; i < count; ++i) lanes_.push_back(std::make_unique<Lane>());
+  for (int i = 1; i < count; ++i) {
+    lane(i).thread = start_thread(
+        name + "-" + std::to_string(i), [this, i](const std::stop_token& stop) { serve(i, stop); },
+        // serve() itself cannot fail: tasks do not throw.
+        [](const Status& why) { log_error("a lane ended: {}", why.message()); });
+  }
+}
+
+Lanes::~Lanes() {
+  for (int i = 1; i < count_; ++i) lane(i).thread.request_stop();
+}
+
+void Lanes::serve(int index, const std::stop_token& stop) {
+  if (!cores_.empty()) {
+    const Status pinned = sys::pin_this_thread(cores_[static_cast<std::size_t>(index)]);
+    if (!pinned.ok()) log_info("lane {} is not pinned: {}", index, pinned.message());
+  }
+  Lane& self = lane(index);
+  while (!stop.stop_requested()) {
+    // Idle until the next run or the end; the stop request ends the wait.
+    self.gate.wait([&] { return self.task.load() != nullptr; }, Deadline::never(), spin_, stop);
+    run_posted(index);
+  }
+}
+
+bool Lanes::run_posted(int index) {
+  const auto* task = lane(index).task.exchange(nullptr);
+  if (task == nullptr) return false;
+  (*task)(index);
+  return true;
+}
+
+void Lanes::post(int index, const std::function<void(int)>& task) {
+  lane(index).task.store(&task);
+  lane(index).gate.notify();
+}
+
+void Lanes::park(int index, FunctionRef<bool()> resume, FunctionRef<void()> stalled) {
+  Lane& self = lane(index);
+  const auto ready = [&] { return self.task.load() != nullptr || resume(); };
+  for (;;) {
+    if (!self.gate.wait(ready, Deadline::after(kStallReport), spin_)) {
+      stalled();
+    } else if (!run_posted(index) && resume()) {
+      return;
+    }
+  }
+}
+
+void Lanes::wake(int index) noexcept { lane(index).gate.notify(); }
+
+void Lanes::wake_all() noexcept {
+  for (int i = 0; i < count_; ++i) wake(i);
+}
+
+void Lanes::on_all(const std::function<void(int)>& work) {
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(count_));
+  std::atomic<int> remaining = count_ - 1;
+  const auto guarded = [&](int index) {
+    try {
+      work(index);
+    } catch (...) {
+      errors[static_cast<std::size_t>(index)] = std::current_exception();
+    }
+  };
+  Gate& done = lane(0).gate;
+  const std::function<void(int)> task = [&](int index) {
+    guarded(index);
+    // With the last part done the caller goes on and this closure is no more: from there on only
+    // the gate, which belongs to the lanes, may be touched.
+    Gate* const gate = &done;
+    if (remaining.fetch_sub(1) == 1) gate->notify();
+  };
+  for (int i = 1; i < count_; ++i) post(i, task);
+  guarded(0);
+  while (!done.wait([&] { return remaining.load() == 0; }, Deadline::after(kStallReport), spin_)) {
+    log_warning("{} of {} lanes are still at work on a part of an operation", remaining.load(),
+                count_);
+  }
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+void Leadership::take(const std::string& strategy) {
+  const std::thread::id self = std::this_thread::get_id();
+  if (leader_.load() != self) {
+    const auto free = [&] {
+      std::thread::id nobody;
+      return leader_.compare_exchange_strong(nobody, self);
+    };
+    while (!gate_.wait(free, Deadline::after(kStallReport))) {
+      log_warning("waiting for another thread's run of the same {}", strategy);
+    }
+  }
+  ++depth_;
+}
+
+void Leadership::release() noexcept {
+  if (--depth_ > 0) return;
+  leader_.store(std::thread::id());
+  gate_.notify();
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,82 @@
+// Lanes: the threads of a strategy's replicas. Lane 0 is the thread that calls run(); the others
+// are persistent threads with a name and, if there are enough cores, a core of their own. A lane
+// that has nothing to do, or is parked in a meeting, executes what is posted to it.
+//
+// Threads: post() and on_all() belong to the thread that leads (see Leadership), park() to the lane
+// itself.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/function_ref.h"
+#include "base/gate.h"
+#include "sys/topology.h"
+
+namespace lockstep::detail {
+
+class Lanes {
+ public:
+  /// `count` lanes, lane 0 included. Pins to `cores` if there are any: one set a lane.
+  Lanes(int count, const std::string& name, std::vector<sys::CpuSet> cores);
+  ~Lanes();
+  Lanes(const Lanes&) = delete;
+  Lanes& operator=(const Lanes&) = delete;
+
+  [[nodiscard]] int count() const noexcept { return count_; }
+
+  /// Lane `lane` (not 0) executes task(lane) soon. The task must live until it is done, must not
+  /// throw, and says itself when it is done.
+  void post(int lane, const std::function<void(int)>& task);
+
+  /// On lane `lane`: waits until `resume` holds, executing what is posted meanwhile. `stalled` is
+  /// called every ten seconds of waiting.
+  void park(int lane, FunctionRef<bool()> resume, FunctionRef<void()> stalled);
+  /// Makes a parked lane look at its condition again.
+  void wake(int lane) noexcept;
+  void wake_all() noexcept;
+
+  /// Runs work(lane) on every lane, lane 0's part on the calling thread; returns when all are done.
+  /// Rethrows the first exception in lane order. Only while the other lanes are idle or parked.
+  void on_all(const std::function<void(int)>& work);
+
+  [[nodiscard]] SpinPolicy spin() const noexcept { return spin_; }
+  /// Cores of lane 0, for the time it works as one; nullptr if lanes are not pinned.
+  [[nodiscard]] const sys::CpuSet* first_core() const noexcept {
+    return cores_.empty() ? nullptr : &cores_.front();
+  }
+
+ private:
+  struct Lane {
+    Gate gate;
+    std::atomic<const std::function<void(int)>*> task = nullptr;
+    std::jthread thread;
+  };
+
+  void serve(int lane, const std::stop_token& stop);
+  bool run_posted(int lane);
+  Lane& lane(int index) noexcept { return *lanes_[static_cast<std::size_t>(index)]; }
+
+  int count_;
+  SpinPolicy spin_;
+  std::vector<sys::CpuSet> cores_;
+  std::vector<std::unique_ptr<Lane>> lanes_;  // [0] has a gate only
+};
+
+/// The right to use a strategy's lanes: one thread at a time, which may take it again.
+class Leadership {
+ public:
+  void take(const std::string& strategy);
+  void release() noexcept;
+
+ private:
+  std::atomic<std::thread::id> leader_{};
+  int depth_ = 0;  // of the leader
+  Gate gate_;
+};
+
+}  // namespace lockstep::detail

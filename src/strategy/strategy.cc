@@ -1,0 +1,350 @@
+// The verbs across replicas.
+#include "lockstep/strategy.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "coll/work_state.h"
+#include "strategy/variable_state.h"
+#include "tensor/torch_text.h"
+
+namespace lockstep {
+
+using detail::CrossEntry;
+using detail::StrategyCore;
+
+Strategy::Strategy(std::shared_ptr<StrategyCore> core) : core_(std::move(core)) {
+  core_->set_strategy(this);
+}
+
+Strategy::~Strategy() { core_->set_strategy(nullptr); }
+
+int Strategy::num_replicas_in_sync() const noexcept { return core_->replicas(); }
+
+const DeviceList& Strategy::worker_devices() const {
+  if (core_->is_default()) {
+    throw InvalidUsage(
+        "worker_devices is unsupported by the default strategy: it runs wherever its "
+        "caller does",
+        Code::failed_precondition);
+  }
+  return core_->options().worker_devices;
+}
+
+const DeviceList& Strategy::parameter_devices() const {
+  if (core_->is_default()) {
+    throw InvalidUsage(
+        "parameter_devices is unsupported by the default strategy: its variables "
+        "live wherever they are created",
+        Code::failed_precondition);
+  }
+  return core_->options().parameter_devices;
+}
+
+const std::string& Strategy::name() const noexcept { return core_->name(); }
+
+std::vector<std::exception_ptr> Strategy::last_errors() const { return core_->last_errors(); }
+
+std::ostream& operator<<(std::ostream& out, const Strategy& strategy) {
+  out << strategy.name() << "(";
+  const DeviceList& devices = strategy.core().options().worker_devices;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    out << (i == 0 ? "" : ", ") << devices[i].short_name();
+  }
+  return out << ")";
+}
+
+// --- reduce ----------------------------------------------------------------------------------
+
+namespace {
+
+/// Where a plain result goes: the current device, else the strategy's first.
+Destinations plain_destination(const StrategyCore& core) {
+  const std::string& device = detail::thread_context().device;
+  return device.empty() ? Destinations(core.options().parameter_devices.front())
+                        : Destinations(Device(device));
+}
+
+void check_components(const StrategyCore& core, int components, const char* method) {
+  if (components == core.replicas()) return;
+  throw InvalidUsage(fmt::format("{}: the value has {} components, {} has {} replicas", method,
+                                 components, core.name(), core.replicas()));
+}
+
+std::int64_t wrapped_axis(std::int64_t axis, const Tensor& tensor, int replica) {
+  const std::int64_t wrapped = axis < 0 ? axis + tensor.dim() : axis;
+  if (wrapped < 0 || wrapped >= tensor.dim()) {
+    throw InvalidUsage(fmt::format("reduce along axis {}: replica {}'s tensor has shape {}", axis,
+                                   replica, tensor::shape_text(tensor)));
+  }
+  return wrapped;
+}
+
+/// Each replica's part of a reduction along axes, on its lane. Sums of integers stay integers of
+/// the same dtype, as TensorFlow's do.
+std::vector<Tensor> sums_along(StrategyCore& core, const PerReplica<Tensor>& value,
+                               std::span<const std::int64_t> axes) {
+  std::vector<Tensor> sums(static_cast<std::size_t>(value.size()));
+  core.on_lanes([&](int lane) {
+    const at::NoGradGuard not_recorded;
+    const Tensor& own = value[lane];
+    std::vector<std::int64_t> wrapped;
+    for (const std::int64_t axis : axes) wrapped.push_back(wrapped_axis(axis, own, lane));
+    sums[static_cast<std::size_t>(lane)] = own.sum(wrapped, /*keepdim=*/false, own.scalar_type());
+  });
+  return sums;
+}
+
+}  // namespace
+
+PerReplica<Tensor> Strategy::as_tensors(std::vector<Tensor> each) const {
+  return {std::move(each), core_->devices()};
+}
+
+Tensor Strategy::reduce(ReduceOp op, const PerReplica<Tensor>& value, Here) {
+  const CrossEntry entry(*core_, "reduce");
+  check_components(*core_, value.size(), "reduce");
+  return core_->ops().reduce(op, value, plain_destination(*core_))[0];
+}
+
+Tensor Strategy::reduce(ReduceOp op, const PerReplica<Tensor>& value, Along axis, Here here) {
+  const std::int64_t axes[] = {axis.axis};
+  if (op == ReduceOp::sum) return reduce(op, value, std::span<const std::int64_t>(axes), here);
+  const CrossEntry entry(*core_, "reduce");
+  check_components(*core_, value.size(), "reduce");
+  std::int64_t rows = 0;
+  for (int i = 0; i < value.size(); ++i) {
+    rows += value[i].size(wrapped_axis(axis.axis, value[i], i));
+  }
+  // Integers are added as int64: a mean must not wrap.
+  const at::ScalarType dtype = value[0].scalar_type();
+  std::vector<Tensor> numerators(static_cast<std::size_t>(value.size()));
+  core_->on_lanes([&](int lane) {
+    const at::NoGradGuard not_recorded;
+    const Tensor& own = value[lane];
+    const auto wide = c10::isIntegralType(dtype, /*includeBool=*/true) ? at::kLong : dtype;
+    numerators[static_cast<std::size_t>(lane)] =
+        own.sum({wrapped_axis(axis.axis, own, lane)}, /*keepdim=*/false, wide);
+  });
+  const Tensor total = reduce(ReduceOp::sum, as_tensors(std::move(numerators)), here);
+  const bool narrow = dtype == at::kChar || dtype == at::kByte || dtype == at::kShort;
+  const Tensor numerator = c10::isIntegralType(dtype, /*includeBool=*/true)
+                               ? total.to(narrow ? at::kFloat : at::kDouble)
+                               : total;
+  return numerator / at::Scalar(rows);
+}
+
+Tensor Strategy::reduce(ReduceOp op, const PerReplica<Tensor>& value,
+                        std::span<const std::int64_t> axes, Here here) {
+  if (op == ReduceOp::mean) {
+    throw InvalidUsage("reduce(mean) goes along one axis: along(axis)");
+  }
+  const CrossEntry entry(*core_, "reduce");
+  check_components(*core_, value.size(), "reduce");
+  return reduce(op, as_tensors(sums_along(*core_, value, axes)), here);
+}
+
+Tensor Strategy::reduce(ReduceOp op, const Tensor& value, Here) {
+  const CrossEntry entry(*core_, "reduce");
+  if (op == ReduceOp::mean) return value;
+  if (core_->replicas() != 1) {
+    throw InvalidUsage(
+        fmt::format("A non-DistributedValues value of shape {} cannot be reduced "
+                    "with the given reduce op SUM: it is not one value a replica",
+                    tensor::shape_text(value)));
+  }
+  return core_->ops().broadcast(value, plain_destination(*core_))[0];
+}
+
+Tensor Strategy::reduce(ReduceOp op, const at::Scalar& value, Here here) {
+  const CrossEntry entry(*core_, "reduce");
+  const bool zero = !value.isComplex() && value.toDouble() == 0;
+  const Tensor tensor = detail::scalar_tensor(value);
+  return zero ? tensor : reduce(op, tensor, here);
+}
+
+Mirrored<Tensor> Strategy::reduce_to(ReduceOp op, const PerReplica<Tensor>& value,
+                                     const Destinations& destinations) {
+  const CrossEntry entry(*core_, "reduce_to");
+  return core_->ops().reduce(op, value, destinations);
+}
+
+Colocated<Tensor> Strategy::reduce_to(ReduceOp op, const PerReplica<Tensor>& value,
+                                      const Variable& destination) {
+  const Mirrored<Tensor> result = reduce_to(op, value, Destinations(destination));
+  return {local_results(result), result.shared_devices()};
+}
+
+std::vector<Mirrored<Tensor>> Strategy::batch_reduce_to(ReduceOp op,
+                                                        std::span<const ReducePair> pairs) {
+  const CrossEntry entry(*core_, "batch_reduce_to");
+  return core_->ops().batch_reduce(op, pairs);
+}
+
+std::vector<Colocated<Tensor>> Strategy::batch_reduce_to(
+    ReduceOp op, const std::vector<std::pair<PerReplica<Tensor>, Variable>>& pairs) {
+  std::vector<ReducePair> wanted;
+  wanted.reserve(pairs.size());
+  for (const auto& [value, destination] : pairs) wanted.push_back({value, destination});
+  std::vector<Colocated<Tensor>> results;
+  results.reserve(pairs.size());
+  for (const Mirrored<Tensor>& result : batch_reduce_to(op, std::span<const ReducePair>(wanted))) {
+    results.emplace_back(local_results(result), result.shared_devices());
+  }
+  return results;
+}
+
+// --- copies ----------------------------------------------------------------------------------
+
+Mirrored<Tensor> Strategy::broadcast(const Tensor& tensor) {
+  return broadcast(tensor, Destinations(core_->options().worker_devices));
+}
+
+Mirrored<Tensor> Strategy::broadcast(const Tensor& tensor, const Destinations& destinations) {
+  const CrossEntry entry(*core_, "broadcast");
+  return core_->ops().broadcast(tensor, destinations);
+}
+
+Colocated<Tensor> Strategy::broadcast(const Tensor& tensor, const Variable& destination) {
+  const Mirrored<Tensor> result = broadcast(tensor, Destinations(destination));
+  return {local_results(result), result.shared_devices()};
+}
+
+Tensor Strategy::gather(const PerReplica<Tensor>& value, std::int64_t axis) {
+  const CrossEntry entry(*core_, "gather");
+  const std::vector<Tensor> each = local_results(value);
+  const std::int64_t along = wrapped_axis(axis, each[0], 0);
+  for (int i = 1; i < value.size(); ++i) {
+    std::vector<std::int64_t> first = each[0].sizes().vec();
+    std::vector<std::int64_t> other = value[i].sizes().vec();
+    if (first.size() == other.size()) {
+      first[static_cast<std::size_t>(along)] = other[static_cast<std::size_t>(along)] = 0;
+    }
+    if (first != other || value[i].scalar_type() != each[0].scalar_type()) {
+      throw InvalidUsage(fmt::format(
+          "gather along axis {}: replica 0 has shape {} of {}, replica {} has {} of {}; only the "
+          "length of that axis may differ",
+          axis, tensor::shape_text(each[0]), c10::toString(each[0].scalar_type()), i,
+          tensor::shape_text(value[i]), c10::toString(value[i].scalar_type())));
+    }
+  }
+  const at::NoGradGuard not_recorded;
+  return at::cat(each, along);
+}
+
+Tensor Strategy::fetch_component(const DeviceList& devices, const std::vector<Tensor>& values,
+                                 const Device& device, const FetchFunction& fn) {
+  const CrossEntry entry(*core_, "fetch");
+  const auto here = std::find(devices.begin(), devices.end(), device);
+  const auto index = static_cast<std::size_t>(here == devices.end() ? 0 : here - devices.begin());
+  const DeviceScope at_the_source(devices[index].str());
+  const Tensor result = fn ? fn(values[index]) : values[index];
+  return core_->ops().broadcast(result, Destinations(device))[0];
+}
+
+Tensor Strategy::fetch(const Tensor& value, const Device& device, const FetchFunction& fn) {
+  return fetch_component({plain_destination(*core_).devices().front()}, {value}, device, fn);
+}
+
+Tensor Strategy::fetch(const Variable& value, const Device& device, const FetchFunction& fn) {
+  const CrossEntry entry(*core_, "fetch");
+  if (value.synchronization() == Synchronization::on_read) {
+    return fetch_component({device}, {value.read()}, device, fn);
+  }
+  const std::vector<Component> components = value.components();
+  return fetch_component(value.devices(), {components.begin(), components.end()}, device, fn);
+}
+
+coll::Work Strategy::grouped(std::string_view) {
+  const CrossEntry entry(*core_, "group");
+  auto done = std::make_shared<coll::Work::Shared>();
+  done->finish(Status());
+  return coll::Work(std::move(done));
+}
+
+// --- updates ---------------------------------------------------------------------------------
+
+NonSlotDevices Strategy::non_slot_devices(const std::vector<Variable>& variables) const {
+  const auto& options = core_->options();
+  if (options.placement == detail::Placement::mirrored) return {options.parameter_devices};
+  if (variables.empty()) {
+    if (!core_->is_default()) return {options.parameter_devices};
+    throw InvalidUsage(
+        "non_slot_devices needs the variables being optimized here: their state goes "
+        "where the one with the smallest name is");
+  }
+  const auto smallest =
+      std::min_element(variables.begin(), variables.end(),
+                       [](const Variable& a, const Variable& b) { return a.name() < b.name(); });
+  return {smallest->devices()};
+}
+
+NonSlotVariable Strategy::non_slot_variable(std::string variable_name, const Tensor& initial,
+                                            const std::vector<Variable>& variables) {
+  const Scope there = colocate_vars_with(non_slot_devices(variables));
+  return NonSlotVariable(variable(std::move(variable_name), initial));
+}
+
+namespace detail {
+
+namespace {
+
+/// One copy's part of an update: cross-replica context that knows the copy, nothing recorded.
+void update_copy(const ThreadContext& caller, const UpdateTarget& target,
+                 const std::function<void(const UpdateTarget&)>& body) {
+  ThreadContext context = caller;
+  context.updating = target;
+  context.device = target.device.str();
+  context.names += fmt::format("update_{}/", target.index);
+  const ContextSwap updating(std::move(context));
+  const at::NoGradGuard not_recorded;
+  body(target);
+}
+
+void update_copies(Strategy& strategy, const char* method, const DeviceList& devices,
+                   const std::function<void(const UpdateTarget&)>& body) {
+  StrategyCore& core = strategy.core();
+  const CrossEntry entry(core, method);
+  if (thread_context().updating) {
+    throw InvalidUsage(
+        fmt::format("{} inside an update: the copy is being updated already", method),
+        Code::failed_precondition);
+  }
+  const ThreadContext caller = thread_context();
+  const auto target = [&](std::size_t i) { return UpdateTarget{static_cast<int>(i), devices[i]}; };
+  if (devices == core.options().worker_devices && devices.size() > 1) {
+    core.on_lanes(
+        [&](int lane) { update_copy(caller, target(static_cast<std::size_t>(lane)), body); });
+    return;
+  }
+  for (std::size_t i = 0; i < devices.size(); ++i) update_copy(caller, target(i), body);
+}
+
+}  // namespace
+
+void run_updates(Strategy& strategy, const char* method, const Variable& variable,
+                 const std::function<void(const UpdateTarget&)>& body) {
+  const VariableState& state = variable.state();
+  if (state.core.get() != &strategy.core() && !state.core->is_default()) {
+    throw InvalidUsage(fmt::format("Mixing different Strategy objects: {} of variable {}, which "
+                                   "another strategy ({}) created",
+                                   method, state.name, state.core->name()),
+                       Code::failed_precondition);
+  }
+  update_copies(strategy, method, state.devices, body);
+}
+
+void run_updates(Strategy& strategy, const char* method, const DeviceList& devices,
+                 const std::function<void(const UpdateTarget&)>& body) {
+  if (devices.empty()) {
+    throw InvalidUsage(fmt::format("{}: no devices given; take non_slot_devices()", method));
+  }
+  update_copies(strategy, method, devices, body);
+}
+
+}  // namespace detail
+}  // namespace lockstep

@@ -1,0 +1,542 @@
+// Reading and writing variables in each context (docs/variables.md has the table).
+#include "lockstep/variable.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full_like.h>
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+
+#include <sstream>
+
+#include "strategy/variable_state.h"
+#include "tensor/torch_text.h"
+
+namespace lockstep {
+
+using detail::VariableState;
+
+namespace {
+
+enum class Write { assign, add, sub };
+
+constexpr std::string_view name_of(Write write) {
+  constexpr std::string_view names[] = {"assign", "assign_add", "assign_sub"};
+  return names[static_cast<int>(write)];
+}
+
+[[noreturn]] void wrong_value(const std::string& message) { throw InvalidUsage(message); }
+[[noreturn]] void wrong_context(const std::string& message) {
+  throw InvalidUsage(message, Code::failed_precondition);
+}
+
+// --- Where the calling thread stands, seen from a variable. ---------------------------------
+
+struct Standing {
+  enum class Place {
+    plain,     // a variable of no strategy: one tensor, wherever it is used
+    replica,   // inside a step function: `index` is the replica's copy
+    updating,  // inside update(): `index` is the copy being updated
+    cross,     // for all copies
+  };
+  Place place;
+  int index = 0;
+};
+
+int index_on(const VariableState& state, const Device& device) {
+  for (std::size_t i = 0; i < state.devices.size(); ++i) {
+    if (state.devices[i] == device) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+Standing standing(const VariableState& state) {
+  using Place = Standing::Place;
+  if (state.core->is_default()) return {Place::plain};
+  const detail::ThreadContext& context = detail::thread_context();
+  if (context.modes.empty()) return {Place::cross};
+  const detail::Mode& top = context.modes.back();
+  if (top.core != state.core.get()) {
+    wrong_context(
+        fmt::format("Mixing different Strategy objects: variable {} was created under {} "
+                    "and is used under another strategy ({})",
+                    state.name, state.core->name(), top.core->name()));
+  }
+  if (top.replica != nullptr) {
+    if (state.components.size() == 1 && !state.on_read()) return {Place::replica, 0};
+    const int index = index_on(state, top.replica->device());
+    if (index < 0) {
+      wrong_context(fmt::format("variable {} has no copy on {}, where this replica runs",
+                                state.name, top.replica->device().str()));
+    }
+    return {Place::replica, index};
+  }
+  if (context.updating) {
+    const int index = index_on(state, context.updating->device);
+    if (index >= 0) return {Place::updating, index};
+  }
+  return {Place::cross};
+}
+
+const Tensor& component(const VariableState& state, int index) {
+  return state.components[static_cast<std::size_t>(index)];
+}
+
+// --- One copy. ------------------------------------------------------------------------------
+
+void check_shape(const VariableState& state, const Tensor& value, Write write) {
+  const Tensor& own = state.components.front();
+  if (value.sizes() != own.sizes()) {
+    wrong_value(fmt::format("{} of variable {}: the value has shape {}, the variable {}",
+                            name_of(write), state.name, tensor::shape_text(value),
+                            tensor::shape_text(own)));
+  }
+}
+
+void apply(const Tensor& target, Write write, const Tensor& value) {
+  const at::NoGradGuard not_recorded;
+  if (write == Write::assign) target.copy_(value);
+  if (write == Write::add) target.add_(value.to(target.scalar_type()));
+  if (write == Write::sub) target.sub_(value.to(target.scalar_type()));
+}
+
+void apply(const Tensor& target, Write write, const at::Scalar& value) {
+  const at::NoGradGuard not_recorded;
+  // Cast first: adding 0.5 to an integer adds 0, as assigning does.
+  const at::Scalar cast =
+      target.is_floating_point() || target.is_complex() || value.isIntegral(true)
+          ? value
+          : at::Scalar(value.toLong());
+  if (write == Write::assign) target.fill_(cast);
+  if (write == Write::add) target.add_(cast);
+  if (write == Write::sub) target.sub_(cast);
+}
+
+// --- All copies. ----------------------------------------------------------------------------
+
+/// Runs fn(copy, target) on every copy, each on its lane.
+void on_copies(const Variable& variable, const char* method,
+               const std::function<void(const Tensor&, const detail::UpdateTarget&)>& fn) {
+  const VariableState& state = variable.state();
+  detail::run_updates(
+      state.core->strategy(), method, variable,
+      [&](const detail::UpdateTarget& target) { fn(component(state, target.index), target); });
+}
+
+Tensor read_across(const VariableState& state) {
+  if (!state.on_read()) {
+    return component(state, detail::readable_component(state.devices)).detach().clone();
+  }
+  if (state.aggregation == Aggregation::only_first_replica) {
+    return component(state, 0).detach().clone();
+  }
+  const ReduceOp op = detail::reduce_op_of(state);
+  return state.core->strategy().reduce(op, PerReplica<Tensor>(state.components, state.devices));
+}
+
+/// A sync-on-read variable written from outside of step functions.
+template <class Value>
+Value share_of(const VariableState& state, Write write, const Value& value) {
+  if (!state.on_read() || state.aggregation != Aggregation::sum) return value;
+  if (write != Write::assign) {
+    wrong_value(
+        fmt::format("SyncOnReadVariable {} with aggregation SUM takes no {} outside of step "
+                    "functions: what would each replica's part be? assign it",
+                    state.name, name_of(write)));
+  }
+  const int replicas = state.core->replicas();
+  if constexpr (std::is_same_v<Value, Tensor>) {
+    return value / replicas;
+  } else {
+    return at::Scalar(value.toDouble() / replicas);
+  }
+}
+
+// --- Inside a step function. ----------------------------------------------------------------
+
+bool is_zero(const at::Scalar& value) { return !value.isComplex() && value.toDouble() == 0; }
+
+bool equal(const at::Scalar& a, const at::Scalar& b) {
+  if (a.isComplex() || b.isComplex()) return a.toComplexDouble() == b.toComplexDouble();
+  return a.isIntegral(true) && b.isIntegral(true) ? a.toLong() == b.toLong()
+                                                  : a.toDouble() == b.toDouble();
+}
+
+void require_aggregation(const VariableState& state, std::string_view method) {
+  if (state.aggregation != Aggregation::none) return;
+  wrong_value(fmt::format(
+      "{} of variable {} inside a step function: it has no aggregation, so the copies would "
+      "differ. "
+      "Create it with aggregation sum, mean or only_first_replica, or write this replica's copy "
+      "alone with assign_local",
+      method, state.name));
+}
+
+/// In the merge function: what the replicas' values become, written to every copy.
+void write_merged(const Variable& variable, Write write, const PerReplica<Tensor>& each) {
+  const VariableState& state = variable.state();
+  Strategy& strategy = state.core->strategy();
+  const Colocated<Tensor> merged =
+      state.aggregation == Aggregation::only_first_replica
+          ? strategy.broadcast(each[0], variable)
+          : strategy.reduce_to(detail::reduce_op_of(state), each, variable);
+  on_copies(variable, "assign", [&](const Tensor& copy, const detail::UpdateTarget& target) {
+    apply(copy, write, merged.get(target.device));
+  });
+}
+
+void write_merged(const Variable& variable, Write write, const PerReplica<at::Scalar>& each) {
+  const VariableState& state = variable.state();
+  bool same = true;
+  for (int i = 1; i < each.size(); ++i) same = same && equal(each[0], each[i]);
+  if (!same) {
+    std::vector<Tensor> tensors;
+    for (int i = 0; i < each.size(); ++i) {
+      tensors.push_back(at::full_like(state.components.front().detach(), each[i]));
+    }
+    write_merged(variable, write, PerReplica<Tensor>(std::move(tensors), each.devices()));
+    return;
+  }
+  if (state.aggregation == Aggregation::sum && each.size() > 1 && !is_zero(each[0])) {
+    wrong_value(
+        fmt::format("A non-DistributedValues value {} cannot be reduced with the given "
+                    "reduce op SUM: every replica gave the same number to variable {}. Give "
+                    "a tensor to have them added up",
+                    tensor::scalar_text(each[0]), state.name));
+  }
+  on_copies(variable, "assign",
+            [&](const Tensor& copy, const detail::UpdateTarget&) { apply(copy, write, each[0]); });
+}
+
+template <class Value>
+Tensor write(const Variable& variable, Write how, const Value& value, Here here) {
+  const VariableState& state = variable.state();
+  if constexpr (std::is_same_v<Value, Tensor>) check_shape(state, value, how);
+  const Standing at = standing(state);
+  switch (at.place) {
+    case Standing::Place::plain:
+    case Standing::Place::updating:
+      apply(component(state, at.index), how, value);
+      return component(state, at.index);
+    case Standing::Place::cross: {
+      const Value part = share_of(state, how, value);
+      on_copies(variable, "assign",
+                [&](const Tensor& copy, const detail::UpdateTarget&) { apply(copy, how, part); });
+      return variable.read(here);
+    }
+    case Standing::Place::replica:
+      break;
+  }
+  if (state.on_read()) {
+    apply(component(state, at.index), how, value);
+  } else {
+    require_aggregation(state, name_of(how));
+    get_replica_context()->merge_at(
+        here,
+        [how](const Variable& merged, const PerReplica<Value>& each) {
+          write_merged(merged, how, each);
+        },
+        variable, value);
+  }
+  return component(state, at.index);
+}
+
+Tensor write_mirrored(const Variable& variable, Write how, const Mirrored<Tensor>& value,
+                      Here here) {
+  const VariableState& state = variable.state();
+  if (standing(state).place != Standing::Place::cross || state.on_read()) {
+    return write(variable, how, value.any(), here);
+  }
+  on_copies(variable, "assign", [&](const Tensor& copy, const detail::UpdateTarget& target) {
+    const int index = [&] {
+      for (int i = 0; i < value.size(); ++i) {
+        if (value.devices()[static_cast<std::size_t>(i)] == target.device) return i;
+      }
+      return 0;
+    }();
+    check_shape(state, value[index], how);
+    apply(copy, how, value[index]);
+  });
+  return variable.read(here);
+}
+
+template <class Value>
+Tensor write_local(const Variable& variable, const Value& value) {
+  const VariableState& state = variable.state();
+  if constexpr (std::is_same_v<Value, Tensor>) check_shape(state, value, Write::assign);
+  const Standing at = standing(state);
+  if (at.place == Standing::Place::cross) {
+    wrong_context(
+        fmt::format("assign_local of variable {} is for step functions: it writes one "
+                    "replica's copy; use assign",
+                    state.name));
+  }
+  apply(component(state, at.index), Write::assign, value);
+  return component(state, at.index);
+}
+
+// --- Scatter. -------------------------------------------------------------------------------
+
+enum class Scatter { add, sub, mul, div, min, max, update };
+
+constexpr std::string_view name_of(Scatter scatter) {
+  constexpr std::string_view names[] = {"scatter_add",   "scatter_sub", "scatter_mul",
+                                        "scatter_div",   "scatter_min", "scatter_max",
+                                        "scatter_update"};
+  return names[static_cast<int>(scatter)];
+}
+
+/// Whether slices of several replicas can be put one after the other.
+constexpr bool adds_up(Scatter scatter) {
+  return scatter == Scatter::add || scatter == Scatter::sub || scatter == Scatter::mul ||
+         scatter == Scatter::div;
+}
+
+void apply(const Tensor& target, Scatter scatter, const IndexedSlices& slices) {
+  const at::NoGradGuard not_recorded;
+  const Tensor rows = slices.indices.to(at::kLong);
+  const Tensor values = slices.values.to(target.scalar_type());
+  switch (scatter) {
+    case Scatter::add:
+      target.index_add_(0, rows, values);
+      return;
+    case Scatter::sub:
+      target.index_add_(0, rows, values, -1);
+      return;
+    case Scatter::mul:
+      target.index_reduce_(0, rows, values, "prod");
+      return;
+    case Scatter::min:
+      target.index_reduce_(0, rows, values, "amin");
+      return;
+    case Scatter::max:
+      target.index_reduce_(0, rows, values, "amax");
+      return;
+    case Scatter::update:
+      target.index_copy_(0, rows, values);
+      return;
+    case Scatter::div:
+      break;
+  }
+  const bool floating = target.is_floating_point() || target.is_complex();
+  for (std::int64_t i = 0; i < rows.numel(); ++i) {
+    const Tensor row = target.select(0, rows[i].item<std::int64_t>());
+    floating ? row.div_(values.select(0, i)) : row.div_(values.select(0, i), "floor");
+  }
+}
+
+void check_slices(const VariableState& state, Scatter scatter, const IndexedSlices& slices) {
+  const Tensor& own = state.components.front();
+  const auto refuse = [&](const std::string& why) {
+    wrong_value(fmt::format("{} of variable {}: {}", name_of(scatter), state.name, why));
+  };
+  if (own.dim() == 0) refuse("a scalar has no rows");
+  if (slices.indices.dim() != 1) refuse("indices must have one dimension");
+  if (slices.values.dim() != own.dim() || slices.values.size(0) != slices.indices.size(0) ||
+      slices.values.sizes().slice(1) != own.sizes().slice(1)) {
+    refuse(fmt::format("values have shape {}, which is not {} rows of a variable of shape {}",
+                       tensor::shape_text(slices.values), slices.indices.numel(),
+                       tensor::shape_text(own)));
+  }
+  if (slices.indices.numel() > 0) {
+    const auto low = slices.indices.min().item<std::int64_t>();
+    const auto high = slices.indices.max().item<std::int64_t>();
+    if (low < 0 || high >= own.size(0)) {
+      refuse(fmt::format("index {} is outside of 0..{}", low < 0 ? low : high, own.size(0) - 1));
+    }
+  }
+}
+
+void scatter_merged(const Variable& variable, Scatter how, const PerReplica<Tensor>& indices,
+                    const PerReplica<Tensor>& values) {
+  const VariableState& state = variable.state();
+  IndexedSlices merged{indices[0], values[0]};
+  if (state.aggregation != Aggregation::only_first_replica) {
+    std::vector<Tensor> all_indices;
+    for (const Tensor& each : local_results(indices)) all_indices.push_back(each.to(at::kLong));
+    merged = {at::cat(all_indices), at::cat(local_results(values))};
+    if (state.aggregation == Aggregation::mean) merged.values = merged.values / indices.size();
+  }
+  on_copies(variable, "scatter",
+            [&](const Tensor& copy, const detail::UpdateTarget&) { apply(copy, how, merged); });
+}
+
+Tensor scatter(const Variable& variable, Scatter how, const IndexedSlices& slices, Here here) {
+  const VariableState& state = variable.state();
+  if (state.on_read()) {
+    throw Unsupported(fmt::format("{} of the sync-on-read variable {}", name_of(how), state.name));
+  }
+  check_slices(state, how, slices);
+  const Standing at = standing(state);
+  if (at.place == Standing::Place::cross) {
+    on_copies(variable, "scatter",
+              [&](const Tensor& copy, const detail::UpdateTarget&) { apply(copy, how, slices); });
+    return variable.read(here);
+  }
+  if (at.place != Standing::Place::replica) {
+    apply(component(state, at.index), how, slices);
+    return component(state, at.index);
+  }
+  require_aggregation(state, name_of(how));
+  if (!adds_up(how) && state.aggregation != Aggregation::only_first_replica) {
+    throw Unsupported(
+        fmt::format("{} of variable {} inside a step function with aggregation {}: "
+                    "use only_first_replica",
+                    name_of(how), state.name, to_string(state.aggregation)));
+  }
+  get_replica_context()->merge_at(
+      here,
+      [how](const Variable& merged, const PerReplica<Tensor>& indices,
+            const PerReplica<Tensor>& values) { scatter_merged(merged, how, indices, values); },
+      variable, slices.indices, slices.values);
+  return component(state, at.index);
+}
+
+}  // namespace
+
+namespace detail {
+
+ReduceOp reduce_op_of(const VariableState& state) {
+  if (state.aggregation == Aggregation::sum) return ReduceOp::sum;
+  if (state.aggregation == Aggregation::mean) return ReduceOp::mean;
+  wrong_value(fmt::format(
+      "Could not convert from VariableAggregation {} to ReduceOp: variable {} "
+      "has no one value outside of step functions",
+      state.aggregation == Aggregation::none ? "NONE" : "ONLY_FIRST_REPLICA", state.name));
+}
+
+}  // namespace detail
+
+const std::string& Variable::name() const noexcept { return state_->name; }
+const DeviceList& Variable::devices() const noexcept { return state_->devices; }
+at::ScalarType Variable::dtype() const { return state_->components.front().scalar_type(); }
+at::IntArrayRef Variable::shape() const { return state_->components.front().sizes(); }
+bool Variable::trainable() const noexcept { return state_->trainable; }
+Synchronization Variable::synchronization() const noexcept { return state_->synchronization; }
+Aggregation Variable::aggregation() const noexcept { return state_->aggregation; }
+int Variable::size() const noexcept { return static_cast<int>(state_->components.size()); }
+
+Tensor Variable::read(Here) const {
+  const Standing at = standing(*state_);
+  if (at.place == Standing::Place::cross) return read_across(*state_);
+  return component(*state_, at.index);
+}
+
+Tensor Variable::assign(const Tensor& value, Here here) const {
+  return write(*this, Write::assign, value, here);
+}
+Tensor Variable::assign(const at::Scalar& value, Here here) const {
+  return write(*this, Write::assign, value, here);
+}
+Tensor Variable::assign(const Mirrored<Tensor>& value, Here here) const {
+  return write_mirrored(*this, Write::assign, value, here);
+}
+Tensor Variable::assign_add(const Tensor& value, Here here) const {
+  return write(*this, Write::add, value, here);
+}
+Tensor Variable::assign_add(const at::Scalar& value, Here here) const {
+  return write(*this, Write::add, value, here);
+}
+Tensor Variable::assign_add(const Mirrored<Tensor>& value, Here here) const {
+  return write_mirrored(*this, Write::add, value, here);
+}
+Tensor Variable::assign_sub(const Tensor& value, Here here) const {
+  return write(*this, Write::sub, value, here);
+}
+Tensor Variable::assign_sub(const at::Scalar& value, Here here) const {
+  return write(*this, Write::sub, value, here);
+}
+Tensor Variable::assign_sub(const Mirrored<Tensor>& value, Here here) const {
+  return write_mirrored(*this, Write::sub, value, here);
+}
+Tensor Variable::assign_local(const Tensor& value, Here) const { return write_local(*this, value); }
+Tensor Variable::assign_local(const at::Scalar& value, Here) const {
+  return write_local(*this, value);
+}
+
+Tensor Variable::scatter_add(const IndexedSlices& slices, Here here) const {
+  return scatter(*this, Scatter::add, slices, here);
+}
+Tensor Variable::scatter_sub(const IndexedSlices& slices, Here here) const {
+  return scatter(*this, Scatter::sub, slices, here);
+}
+Tensor Variable::scatter_mul(const IndexedSlices& slices, Here here) const {
+  return scatter(*this, Scatter::mul, slices, here);
+}
+Tensor Variable::scatter_div(const IndexedSlices& slices, Here here) const {
+  return scatter(*this, Scatter::div, slices, here);
+}
+Tensor Variable::scatter_min(const IndexedSlices& slices, Here here) const {
+  return scatter(*this, Scatter::min, slices, here);
+}
+Tensor Variable::scatter_max(const IndexedSlices& slices, Here here) const {
+  return scatter(*this, Scatter::max, slices, here);
+}
+Tensor Variable::scatter_update(const IndexedSlices& slices, Here here) const {
+  return scatter(*this, Scatter::update, slices, here);
+}
+
+std::vector<Component> Variable::components() const {
+  std::vector<Component> all;
+  for (int i = 0; i < size(); ++i) all.push_back((*this)[i]);
+  return all;
+}
+
+Component Variable::operator[](int index) const {
+  if (index < 0 || index >= size()) detail::no_such_component("Variable", index, size());
+  return {component(*state_, index), *this, index};
+}
+
+Component Variable::component_on(const Device& device) const {
+  const int index = index_on(*state_, device);
+  if (index < 0) detail::no_component_on("Variable", device, state_->devices);
+  return (*this)[index];
+}
+
+Tensor Variable::export_value() const {
+  if (state_->core->is_default()) return component(*state_, 0).detach().clone();
+  const detail::CrossEntry entry(*state_->core, "export_value");
+  return read_across(*state_);
+}
+
+void Variable::restore_value(const Tensor& saved) const {
+  if (!state_->core->is_default()) detail::require_cross(*state_->core, "restore_value");
+  assign(saved);
+}
+
+const Device& Component::device() const noexcept {
+  return owner_.devices()[static_cast<std::size_t>(index_)];
+}
+
+std::string Component::name() const {
+  return index_ == 0 ? owner_.name() : fmt::format("{}/replica_{}", owner_.name(), index_);
+}
+
+void Component::assign(const Tensor& value) const { apply(*this, Write::assign, value); }
+void Component::assign(const at::Scalar& value) const { apply(*this, Write::assign, value); }
+void Component::assign_add(const Tensor& value) const { apply(*this, Write::add, value); }
+void Component::assign_add(const at::Scalar& value) const { apply(*this, Write::add, value); }
+void Component::assign_sub(const Tensor& value) const { apply(*this, Write::sub, value); }
+void Component::assign_sub(const at::Scalar& value) const { apply(*this, Write::sub, value); }
+
+std::ostream& operator<<(std::ostream& out, const Variable& variable) {
+  const VariableState& state = variable.state();
+  const char* kind = state.core->is_default() ? "Variable"
+                     : state.on_read()        ? "SyncOnReadVariable"
+                     : state.core->options().placement == detail::Placement::central
+                         ? "AggregatingVariable"
+                         : "MirroredVariable";
+  out << kind << ":{";
+  for (int i = 0; i < variable.size(); ++i) {
+    out << (i == 0 ? "\n  " : ",\n  ") << i << ": " << variable[i].name() << " = ";
+    detail::print(out, variable[i]);
+  }
+  return out << "\n}";
+}
+
+std::ostream& operator<<(std::ostream& out, const NonSlotVariable& variable) {
+  return out << variable.variable();
+}
+
+const Variable* value_container(const Component& component) { return &component.variable(); }
+
+}  // namespace lockstep
