@@ -14,6 +14,7 @@ SEEDS ?= 20000
 FUZZ_SECONDS ?= 30
 PREFIX ?= /usr/local
 SKIP_DEPS ?=
+TRAIN_ARGS ?=
 
 # Where the sources live that clang-format and clang-tidy look at.
 SOURCE_DIRS := include src tools tests bench examples
@@ -24,7 +25,7 @@ BENCHES := bench/kernel/bench_kernel bench/coll/bench_collectives
 
 CMAKE_BUILD = cmake --build build/$(1) --parallel $(JOBS)
 
-.PHONY: help deps build test check check-format check-layers check-clang check-tidy check-asan check-tsan \
+.PHONY: help deps build test train stress bench-strategy check check-blas check-format check-layers check-clang check-tidy check-asan check-tsan \
         check-ubsan check-blas check-install format bench plans sim fuzz install clean
 
 help: ## This list
@@ -46,6 +47,10 @@ test: build ## Build, then run the fast tests
 	@ctest --test-dir build/dev -L fast -j $(TEST_JOBS) --output-on-failure --no-tests=error \
 	  || { echo "make test: FAILED, see above"; exit 1; }
 	@echo "make test: all fast tests passed"
+
+train: build/dev/build.ninja ## Train a net on Fashion-MNIST with two replicas (TRAIN_ARGS for options)
+	$(call CMAKE_BUILD,dev) --target fashion_mnist
+	@build/dev/examples/fashion_mnist/fashion_mnist $(TRAIN_ARGS)
 
 # One at a time, the cheapest first; the first failure ends the run and names itself.
 CHECKS := check-format check-layers check-clang check-tidy check-ubsan check-asan check-tsan

@@ -1,0 +1,270 @@
+// Trains a small convolutional net on Fashion-MNIST with several replicas of this machine.
+//
+// Each replica computes the gradients of its part of a batch; in a merge_call they are summed into
+// every copy of their variable, and update() lets every copy take the same step.
+#include <ATen/core/ivalue.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "idx.h"
+#include "lockstep/lockstep.h"
+
+namespace ls = lockstep;
+namespace fs = std::filesystem;
+using torch::Tensor;
+
+namespace {
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    register_module("conv1", conv1);
+    register_module("conv2", conv2);
+    register_module("hidden", hidden);
+    register_module("dropout", dropout);
+    register_module("output", output);
+  }
+  Tensor forward(Tensor x) {
+    x = torch::max_pool2d(torch::relu(conv1(x)), 2);
+    x = torch::max_pool2d(torch::relu(conv2(x)), 2);
+    return output(dropout(torch::relu(hidden(x.flatten(1)))));
+  }
+
+  torch::nn::Conv2d conv1{torch::nn::Conv2dOptions(1, 16, 3).padding(1)};
+  torch::nn::Conv2d conv2{torch::nn::Conv2dOptions(16, 32, 3).padding(1)};
+  torch::nn::Linear hidden{32 * 7 * 7, 128};
+  torch::nn::Dropout dropout{0.25};
+  torch::nn::Linear output{128, 10};
+};
+TORCH_MODULE(Net);
+
+struct Options {
+  int replicas = 2;
+  int epochs = 4;
+  std::int64_t batch = 128;
+  double learning_rate = 0.05;
+  double momentum = 0.9;
+  std::int64_t limit = 0;
+  std::uint64_t seed = 1;
+  std::string data = "/usr/share/datasets/fashion-mnist";
+  std::string out = "runs/fashion_mnist";
+};
+
+struct Batch {
+  Tensor x, y;
+};
+
+// Rows [begin, end) of the data, one part for each replica; the parts differ by at most one row.
+ls::PerReplica<Batch> split(ls::Strategy& strategy, const fashion_mnist::Dataset& data,
+                            const Tensor& rows) {
+  return strategy.distribute_values_from_function([&](const ls::ValueContext& context) {
+    const std::int64_t n = rows.size(0);
+    const std::int64_t begin = n * context.replica_id_in_sync_group / context.num_replicas_in_sync;
+    const std::int64_t end =
+        n * (context.replica_id_in_sync_group + 1) / context.num_replicas_in_sync;
+    const Tensor own = rows.slice(0, begin, end);
+    return Batch{data.images.index_select(0, own), data.labels.index_select(0, own)};
+  });
+}
+
+// Stochastic gradient descent with momentum, on variables.
+class Momentum {
+ public:
+  Momentum(ls::Strategy& strategy, std::vector<ls::Variable> weights, const Options& options)
+      : weights_(std::move(weights)), rate_(options.learning_rate), momentum_(options.momentum) {
+    for (const ls::Variable& w : weights_) {
+      const auto beside = strategy.colocate_vars_with(w);
+      velocities_.push_back(ls::variable(w.name() + "/velocity", torch::zeros(w.shape())));
+    }
+  }
+
+  // In cross-replica context: sums the gradients of all replicas, then every copy steps alike.
+  void apply(ls::Strategy& strategy, const std::vector<ls::PerReplica<Tensor>>& gradients) {
+    std::vector<std::pair<ls::PerReplica<Tensor>, ls::Variable>> pairs;
+    for (std::size_t i = 0; i < weights_.size(); ++i) pairs.emplace_back(gradients[i], weights_[i]);
+    const auto summed = strategy.batch_reduce_to(ls::ReduceOp::sum, pairs);
+    for (std::size_t i = 0; i < weights_.size(); ++i) {
+      strategy.update(
+          weights_[i],
+          [&](Tensor w, Tensor velocity, const Tensor& gradient) {
+            velocity.mul_(momentum_).add_(gradient);
+            w.sub_(velocity, rate_);
+          },
+          velocities_[i], summed[i]);
+    }
+  }
+
+ private:
+  std::vector<ls::Variable> weights_;
+  std::vector<ls::Variable> velocities_;
+  double rate_;
+  double momentum_;
+};
+
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// One line that is written over on a terminal; elsewhere a line now and then.
+class Progress {
+ public:
+  void show(const std::string& text, bool last) {
+    if (terminal_) {
+      std::printf("\r\033[K%s%s", text.c_str(), last ? "\n" : "");
+    } else if (last) {
+      std::printf("%s\n", text.c_str());
+    }
+    std::fflush(stdout);
+  }
+  [[nodiscard]] bool due() {
+    if (!terminal_ || since(shown_) < 0.1) return false;
+    shown_ = Clock::now();
+    return true;
+  }
+
+ private:
+  bool terminal_ = isatty(STDOUT_FILENO) != 0;
+  Clock::time_point shown_ = Clock::now();
+};
+
+double accuracy(ls::Strategy& strategy, const ls::Model<Net>& net,
+                const fashion_mnist::Dataset& data) {
+  std::int64_t right = 0;
+  const torch::NoGradGuard no_gradients;
+  for (std::int64_t begin = 0; begin < data.size(); begin += 1000) {
+    const Tensor rows = torch::arange(begin, std::min(begin + 1000, data.size()));
+    const auto correct = strategy.run(
+        [](Net& own, const Batch& batch) {
+          own->eval();
+          return own(batch.x).argmax(1).eq(batch.y).sum();
+        },
+        net, split(strategy, data, rows));
+    right += strategy.reduce(ls::ReduceOp::sum, correct).item<std::int64_t>();
+  }
+  return static_cast<double>(right) / static_cast<double>(data.size());
+}
+
+// Written beside its place first, so that a full disk leaves no half a checkpoint.
+void save(const Net& net, const fs::path& path) {
+  const fs::path part = path.string() + ".part";
+  {
+    std::ofstream file(part, std::ios::binary);
+    torch::save(net, file);
+    file.close();
+    if (!file) throw std::runtime_error("cannot write the checkpoint " + part.string());
+  }
+  fs::rename(part, path);
+}
+
+void train(const Options& options) {
+  fashion_mnist::Dataset training = fashion_mnist::read_dataset(options.data, "train");
+  const fashion_mnist::Dataset test = fashion_mnist::read_dataset(options.data, "t10k");
+  if (options.limit > 0) {
+    training = {training.images.slice(0, 0, options.limit),
+                training.labels.slice(0, 0, options.limit)};
+  }
+  fs::create_directories(options.out);
+  const fs::path log_path = fs::path(options.out) / "log.csv";
+  std::ofstream log(log_path);
+  log << "epoch,step,loss,examples_per_second\n";
+
+  torch::manual_seed(options.seed);
+  ls::MirroredOptions mirrored;
+  for (int i = 0; i < options.replicas; ++i)
+    mirrored.devices.emplace_back("CPU:" + std::to_string(i));
+  ls::MirroredStrategy strategy(mirrored);
+  const auto scope = strategy.scope();
+  const ls::Model<Net> net = ls::create<Net>(strategy);
+  Momentum optimizer(strategy, net.variables(), options);
+  std::printf("%d replicas, %lld examples, batches of %lld\n", options.replicas,
+              static_cast<long long>(training.size()), static_cast<long long>(options.batch));
+
+  Progress progress;
+  std::int64_t seen = 0;
+  double busy = 0;
+  for (int epoch = 1; epoch <= options.epochs; ++epoch) {
+    const Tensor order = torch::randperm(training.size(), torch::kLong);
+    const std::int64_t steps = (training.size() + options.batch - 1) / options.batch;
+    const auto begin = Clock::now();
+    double loss = 0;
+    for (std::int64_t step = 0; step < steps; ++step) {
+      const Tensor rows = order.slice(0, step * options.batch,
+                                      std::min((step + 1) * options.batch, training.size()));
+      const auto losses = strategy.run(
+          ls::RunOptions{.execution = {}, .global_batch_size = rows.size(0)},
+          [&optimizer](ls::ReplicaContext& replica, Net& own, const Batch& batch) {
+            own->train();
+            const Tensor sum =
+                torch::cross_entropy_loss(own(batch.x), batch.y, {}, torch::Reduction::Sum);
+            const auto gradients =
+                torch::autograd::grad({sum / replica.global_batch_size()}, own->parameters());
+            replica.merge_call(
+                [&optimizer](ls::Strategy& s, const std::vector<ls::PerReplica<Tensor>>& all) {
+                  optimizer.apply(s, all);
+                },
+                gradients);
+            return sum.detach() / replica.global_batch_size();
+          },
+          net, split(strategy, training, rows));
+      const bool last = step + 1 == steps;
+      seen += rows.size(0);
+      if (last || progress.due()) {
+        loss = strategy.reduce(ls::ReduceOp::sum, losses).item<double>();
+        const double rate = static_cast<double>((step + 1) * options.batch) / since(begin);
+        char line[160];
+        std::snprintf(line, sizeof line, "epoch %d/%d  step %lld/%lld  loss %.3f  %.0f examples/s",
+                      epoch, options.epochs, static_cast<long long>(step + 1),
+                      static_cast<long long>(steps), loss, rate);
+        progress.show(line, last);
+        log << epoch << ',' << step + 1 << ',' << loss << ',' << rate << std::endl;
+      }
+    }
+    busy += since(begin);
+  }
+
+  const fs::path checkpoint = fs::path(options.out) / "model.pt";
+  save(net[0], checkpoint);
+  log.close();
+  if (!log) throw std::runtime_error("cannot write the log " + log_path.string());
+  std::printf("test accuracy  %.2f %%\n", 100 * accuracy(strategy, net, test));
+  std::printf("throughput     %.0f examples/s\n", static_cast<double>(seen) / busy);
+  std::printf("checkpoint     %s\nlog            %s\n", checkpoint.c_str(), log_path.c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app(
+      "Trains a convolutional net on Fashion-MNIST with several replicas of this machine.");
+  app.option_defaults()->always_capture_default();
+  app.add_option("--replicas", options.replicas, "threads that train together")
+      ->check(CLI::Range(1, 64));
+  app.add_option("--epochs", options.epochs, "passes over the data")->check(CLI::Range(1, 1000));
+  app.add_option("--batch", options.batch, "examples a step, over all replicas")
+      ->check(CLI::Range(1, 60000));
+  app.add_option("--learning-rate", options.learning_rate)->check(CLI::PositiveNumber);
+  app.add_option("--momentum", options.momentum)->check(CLI::Range(0.0, 1.0));
+  app.add_option("--limit", options.limit, "use only the first examples; 0 for all")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--seed", options.seed, "equal seeds, equal weights");
+  app.add_option("--data", options.data, "directory with the four IDX files");
+  app.add_option("--out", options.out, "directory for the checkpoint and the log");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    train(options);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "fashion_mnist: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
