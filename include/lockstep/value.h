@@ -101,8 +101,12 @@ class Distributed {
                   "local_results() of it");
     return (*this)[detail::readable_component(*devices_)];
   }
-  /// A mirrored value reads as what it is a copy of.
-  operator const T&() const requires std::is_same_v<L, locality::Mirrored> { return any(); }
+  /// A mirrored value reads as what it is a copy of. A per-replica one is refused by any(), in one
+  /// sentence; without a conversion the compiler would list all that it tried instead.
+  operator const T&() const
+      requires(std::is_same_v<L, locality::Mirrored> || std::is_same_v<L, locality::PerReplica>) {
+    return any();
+  }
 
  private:
   struct Slot {  // keeps bool addressable

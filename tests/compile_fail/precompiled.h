@@ -1,0 +1,15 @@
+// What the programs here include, precompiled once for each compiler.
+#pragma once
+
+#include "lockstep/tensor.h"
+
+// clang-format off
+#include <ATen/ops/relu.h>  // after tensor.h, which clang needs first
+// clang-format on
+
+#include <vector>
+
+#include "lockstep/distribution_strategy.h"
+#include "lockstep/mirrored_strategy.h"
+#include "lockstep/operators.h"
+#include "lockstep/strategy.h"

@@ -1,0 +1,25 @@
+# Compiles FILES without their mistakes. With a precompiled header they are one program, each file in a
+# namespace of its own: what they include is known already.
+cmake_minimum_required(VERSION 3.25)
+
+set(program ${FILES})
+set(precompiled "")
+if(USE_PRECOMPILED)
+  set(text "")
+  foreach(file IN LISTS FILES)
+    get_filename_component(name ${file} NAME_WE)
+    string(APPEND text "namespace ${name} {\n#include \"${file}\"\n}\n")
+  endforeach()
+  get_filename_component(directory ${PRECOMPILED} DIRECTORY)
+  set(program ${directory}/right.cc)
+  file(WRITE ${program} "${text}")
+  set(precompiled -include ${PRECOMPILED})
+  if(ID STREQUAL "Clang")
+    set(precompiled -include-pch ${PRECOMPILED}.pch)
+  endif()
+endif()
+execute_process(COMMAND ${COMPILER} ${FLAGS} ${precompiled} -fsyntax-only ${program}
+  RESULT_VARIABLE result ERROR_VARIABLE output)
+if(NOT result EQUAL 0)
+  message(FATAL_ERROR "does not compile without the mistakes:\n${output}")
+endif()

@@ -1,0 +1,129 @@
+// docs/api-map.md says for every member of the reference documents which test shows it: the tests
+// must exist.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+const std::filesystem::path kRoot = LOCKSTEP_ROOT;
+
+std::string content(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string trimmed(const std::string& text) {
+  const auto first = text.find_first_not_of(' ');
+  if (first == std::string::npos) return {};
+  return text.substr(first, text.find_last_not_of(' ') - first + 1);
+}
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, separator);) parts.push_back(trimmed(part));
+  return parts;
+}
+
+/// The tests of a source file, as Suite.Name.
+std::set<std::string> tests_in(const std::string& source) {
+  static const std::regex test(R"(\bTEST(_F|_P)?\(\s*(\w+)\s*,\s*(\w+)\s*\))");
+  std::set<std::string> names;
+  for (std::sregex_iterator i(source.begin(), source.end(), test), end; i != end; ++i) {
+    names.insert((*i)[2].str() + "." + (*i)[3].str());
+  }
+  return names;
+}
+
+/// All tests of this tree, those of programs that must not compile as compile_fail/case.
+std::set<std::string> all_tests() {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(kRoot / "tests")) {
+    if (entry.path().extension() != ".cc") continue;
+    if (entry.path().parent_path().filename() == "compile_fail") {
+      names.insert("compile_fail/" + entry.path().stem().string());
+    } else {
+      names.merge(tests_in(content(entry.path())));
+    }
+  }
+  return names;
+}
+
+/// What is wrong with the rows of a map: | member | lockstep | test | state |.
+std::vector<std::string> problems(const std::string& map, const std::set<std::string>& tests) {
+  std::vector<std::string> found;
+  std::set<std::string> members;
+  std::istringstream lines(map);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("## ")) members.clear();
+    if (!line.starts_with("| ") || line.starts_with("| member ")) continue;
+    const std::vector<std::string> row = split(line.substr(1), '|');
+    if (row.size() != 4) {
+      found.push_back(line + ": not four columns");
+      continue;
+    }
+    const std::string& member = row[0];
+    const std::string& state = row[3];
+    if (!members.insert(member).second) found.push_back(member + ": twice");
+    if (state != "done" && state != "not built" && !state.starts_with("not yet: ")) {
+      found.push_back(member + ": no state: " + state);
+    }
+    if (row[2] == "-") {
+      if (state == "done") found.push_back(member + ": done, but no test shows it");
+      continue;
+    }
+    for (const std::string& name : split(row[2], ',')) {
+      if (!tests.contains(name)) found.push_back(member + ": no such test: " + name);
+    }
+  }
+  return found;
+}
+
+TEST(ApiMap, NamesTestsThatExist) {
+  EXPECT_THAT(problems(content(kRoot / "docs/api-map.md"), all_tests()), IsEmpty());
+}
+
+TEST(ApiMap, HasTheFiveDocuments) {
+  const std::string map = content(kRoot / "docs/api-map.md");
+  for (const char* heading : {"## r1.9 ", "## r1.13 ", "## r1.14 ", "## r2.3 ", "## r2.4 "}) {
+    EXPECT_NE(map.find(heading), std::string::npos) << heading;
+  }
+}
+
+TEST(ApiMap, MistakesAreFound) {
+  const std::set<std::string> tests = {"Suite.Name", "compile_fail/case"};
+  EXPECT_THAT(problems("| a | b | Suite.Name, compile_fail/case | done |\n"
+                       "| c | d | - | not yet: input |\n"
+                       "| e | f | - | not built |\n",
+                       tests),
+              IsEmpty());
+  EXPECT_THAT(problems("| a | b | Suite.Gone | done |", tests),
+              ElementsAre("a: no such test: Suite.Gone"));
+  EXPECT_THAT(problems("| a | b | Suite.Name, Suite.Gone | not yet: input |", tests),
+              ElementsAre("a: no such test: Suite.Gone"));
+  EXPECT_THAT(problems("| a | b | - | done |", tests),
+              ElementsAre("a: done, but no test shows it"));
+  EXPECT_THAT(problems("| a | b | - | nearly |", tests), ElementsAre("a: no state: nearly"));
+  EXPECT_THAT(problems("| a | b | - |", tests), ElementsAre("| a | b | - |: not four columns"));
+  EXPECT_THAT(problems("| a | b | - | not built |\n| a | c | - | not built |", tests),
+              ElementsAre("a: twice"));
+}
+
+TEST(ApiMap, TestsAreReadFromSources) {
+  EXPECT_THAT(tests_in("TEST(A, B) {}\nTEST_F(C,\n       D) {}\nTEST_P( E, F ) {}\nMYTEST(G, H)"),
+              ElementsAre("A.B", "C.D", "E.F"));
+}
+
+}  // namespace
