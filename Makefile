@@ -15,6 +15,7 @@ FUZZ_SECONDS ?= 30
 PREFIX ?= /usr/local
 SKIP_DEPS ?=
 TRAIN_ARGS ?=
+STRESS_ARGS ?=
 
 # Where the sources live that clang-format and clang-tidy look at.
 SOURCE_DIRS := include src tools tests bench examples
@@ -51,6 +52,10 @@ test: build ## Build, then run the fast tests
 train: build/dev/build.ninja ## Train a net on Fashion-MNIST with two replicas (TRAIN_ARGS for options)
 	$(call CMAKE_BUILD,dev) --target fashion_mnist
 	@build/dev/examples/fashion_mnist/fashion_mnist $(TRAIN_ARGS)
+
+stress: build/dev/build.ninja ## 100,000 merge calls on 2, 4 and 8 lanes with delays and exceptions
+	$(call CMAKE_BUILD,dev) --target strategy_stress
+	@build/dev/tests/strategy/strategy_stress $(STRESS_ARGS)
 
 # One at a time, the cheapest first; the first failure ends the run and names itself.
 CHECKS := check-format check-layers check-clang check-tidy check-ubsan check-asan check-tsan
@@ -104,6 +109,10 @@ bench: build/bench/build.ninja ## Run the benchmarks; fails if a target is misse
 	done; \
 	if [ -n "$$failed" ]; then echo "make bench: FAILED:$$failed"; exit 1; fi; \
 	echo "make bench: all targets met"
+
+bench-strategy: build/bench/build.ninja ## Cost of run, merge_call and reduce; two replicas against two threads
+	$(call CMAKE_BUILD,bench) --target bench_strategy
+	@build/bench/bench/strategy/bench_strategy
 
 plans: build/dev/build.ninja ## Prove every algorithm's plans correct (lockstep plans)
 	$(call CMAKE_BUILD,dev) --target lockstep
