@@ -64,7 +64,7 @@ std::optional<std::size_t> generator_argument(const c10::FunctionSchema& schema)
   return std::nullopt;
 }
 
-// One library per namespace of operators; kept for ever, as libtorch's own registrations are.
+// One library per namespace of operators; undone when the program ends, before libtorch's own.
 class Registrations {
  public:
   Registrations() {
@@ -96,8 +96,7 @@ class Registrations {
 };
 
 void ensure_registered() {
-  static const Registrations* registrations = new Registrations();
-  (void)registrations;
+  static const Registrations registrations;
 }
 
 // Dispatch tables must not change under threads that dispatch, so all this happens at load. Should
