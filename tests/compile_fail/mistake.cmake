@@ -1,4 +1,4 @@
-# Compiles FILE with its mistake: it must not compile, and the first error must match the regex SAYS.
+# Compiles CASE.cc with its mistake: it must not compile, and the first error must match the regex SAYS.
 cmake_minimum_required(VERSION 3.25)
 
 set(precompiled "")
@@ -7,7 +7,8 @@ if(USE_PRECOMPILED AND ID STREQUAL "Clang")
 elseif(USE_PRECOMPILED)
   set(precompiled -include ${PRECOMPILED})
 endif()
-execute_process(COMMAND ${COMPILER} ${FLAGS} ${precompiled} -fsyntax-only -DMISTAKE ${FILE}
+execute_process(COMMAND ${COMPILER} ${FLAGS} ${precompiled} -fsyntax-only -DMISTAKE
+          ${CMAKE_CURRENT_LIST_DIR}/${CASE}.cc
   RESULT_VARIABLE result ERROR_VARIABLE output)
 if(result EQUAL 0)
   message(FATAL_ERROR "compiles with the mistake")

@@ -1,14 +1,14 @@
-# Compiles FILES without their mistakes. With a precompiled header they are one program, each file in a
-# namespace of its own: what they include is known already.
+# Compiles CASES (names with commas between) without their mistakes. With a precompiled header they are one
+# program, each in a namespace of its own: what they include is known already.
 cmake_minimum_required(VERSION 3.25)
 
-set(program ${FILES})
+set(program ${CMAKE_CURRENT_LIST_DIR}/${CASES}.cc)
 set(precompiled "")
 if(USE_PRECOMPILED)
+  string(REPLACE "," ";" cases ${CASES})
   set(text "")
-  foreach(file IN LISTS FILES)
-    get_filename_component(name ${file} NAME_WE)
-    string(APPEND text "namespace ${name} {\n#include \"${file}\"\n}\n")
+  foreach(case IN LISTS cases)
+    string(APPEND text "namespace ${case} {\n#include \"${CMAKE_CURRENT_LIST_DIR}/${case}.cc\"\n}\n")
   endforeach()
   get_filename_component(directory ${PRECOMPILED} DIRECTORY)
   set(program ${directory}/right.cc)

@@ -145,7 +145,8 @@ decltype(auto) select_for_update(const T& value, const UpdateTarget& target) {
       }
       not_on_device(Its::name, target.device, leaf.devices());
     } else if constexpr (std::is_same_v<Leaf, NonSlotVariable>) {
-      static_assert(std::is_same_v<L, locality::NonSlot>,
+      // Names Leaf, or clang would check it before the branch is chosen.
+      static_assert(std::is_same_v<L, locality::NonSlot> || !std::is_same_v<Leaf, NonSlotVariable>,
                     "lockstep: update() takes no NonSlotVariable: it lives on the non-slot "
                     "devices; use it in update_non_slot()");
       return leaf.variable().component_on(target.device);
