@@ -95,9 +95,7 @@ class Registrations {
   std::map<std::string, std::unique_ptr<torch::Library>> libraries_;
 };
 
-void ensure_registered() {
-  static const Registrations registrations;
-}
+void ensure_registered() { static const Registrations registrations; }
 
 // Dispatch tables must not change under threads that dispatch, so all this happens at load. Should
 // it fail then, the first generator tries again and throws where somebody can catch it.
