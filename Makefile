@@ -26,7 +26,7 @@ BENCHES := bench/kernel/bench_kernel bench/coll/bench_collectives
 
 CMAKE_BUILD = cmake --build build/$(1) --parallel $(JOBS)
 
-.PHONY: help deps build test train stress bench-strategy check check-blas check-format check-layers check-clang check-tidy check-asan check-tsan \
+.PHONY: help deps build test train stress bench-strategy check check-blas check-format check-layers check-clang check-tidy check-asan check-asan-torch check-tsan \
         check-ubsan check-blas check-install format bench plans sim fuzz install clean
 
 help: ## This list
@@ -58,7 +58,7 @@ stress: build/dev/build.ninja ## 100,000 merge calls on 2, 4 and 8 lanes with de
 	@build/dev/tests/strategy/strategy_stress $(STRESS_ARGS)
 
 # One at a time, the cheapest first; the first failure ends the run and names itself.
-CHECKS := check-format check-layers check-clang check-tidy check-ubsan check-asan check-tsan
+CHECKS := check-format check-layers check-clang check-tidy check-ubsan check-asan check-asan-torch check-tsan
 check: deps ## Everything a change must pass: format, layers, clang-tidy, sanitizers
 	@for step in $(CHECKS); do \
 	  echo "== $$step"; \
@@ -84,6 +84,11 @@ check-tidy: build/tidy/build.ninja ## Run clang-tidy over TIDY_DIRS
 check-asan check-tsan check-ubsan: check-%: build/%/build.ninja
 	$(call CMAKE_BUILD,$*)
 	ctest --test-dir build/$* -L fast -j $(TEST_JOBS) --output-on-failure --no-tests=error
+
+# The torch half alone: everything else is in check-asan.
+check-asan-torch: build/asan-torch/build.ninja ## The torch half's tests under AddressSanitizer
+	$(call CMAKE_BUILD,asan-torch) --target test_tensor test_strategy strategy_stress
+	ctest --test-dir build/asan-torch -L fast -R '^(tensor|strategy)' -j $(TEST_JOBS) --output-on-failure --no-tests=error
 
 check-asan: ## Fast tests under AddressSanitizer
 check-tsan: ## Fast tests under ThreadSanitizer
