@@ -7,10 +7,10 @@
 namespace lockstep {
 
 struct CentralStorageOptions {
-  DeviceList compute_devices;              // default: all GPUs, else CPU:0
-  std::optional<Device> parameter_device;  // default: the only compute device, else CPU:0
-  ReplicaOptions replicas;
-  std::optional<DeviceTable> device_table;  // default: this machine's
+  DeviceList compute_devices = {};              // default: all GPUs, else CPU:0
+  std::optional<Device> parameter_device = {};  // default: the only compute device, else CPU:0
+  ReplicaOptions replicas = {};
+  std::optional<DeviceTable> device_table = {};  // default: this machine's
 };
 
 class CentralStorageStrategy : public Strategy {

@@ -7,6 +7,7 @@
 #include "lockstep/cross_device_ops.h"
 #include "lockstep/device.h"
 #include "lockstep/device_table.h"
+#include "lockstep/dynamic_nest.h"
 #include "lockstep/error.h"
 #include "lockstep/log.h"
 #include "lockstep/mirrored_strategy.h"

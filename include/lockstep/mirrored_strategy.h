@@ -18,15 +18,15 @@ struct ReplicaOptions {
   int threads_per_replica = 1;  // libtorch's and BLAS's; another number gives other bits
   /// Seeds the generator of each replica, together with the replica's id. Default: the seed of
   /// libtorch's default generator (torch::manual_seed) when the strategy is made.
-  std::optional<std::uint64_t> seed;
+  std::optional<std::uint64_t> seed = {};
   bool pin = true;  // replicas to cores of their own, if there are enough
 };
 
 struct MirroredOptions {
-  DeviceList devices;                                // default: all GPUs, else CPU:0
-  std::shared_ptr<CrossDeviceOps> cross_device_ops;  // default: ReductionToOneDevice
-  ReplicaOptions replicas;
-  std::optional<DeviceTable> device_table;  // default: this machine's
+  DeviceList devices = {};                                // default: all GPUs, else CPU:0
+  std::shared_ptr<CrossDeviceOps> cross_device_ops = {};  // default: ReductionToOneDevice
+  ReplicaOptions replicas = {};
+  std::optional<DeviceTable> device_table = {};  // default: this machine's
 };
 
 class MirroredStrategy : public Strategy {

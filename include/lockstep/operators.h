@@ -2,6 +2,7 @@
 // is a plain tensor. v + 1, 2 * v, v < w, -v, ...
 #pragma once
 
+#include <ATen/ScalarOps.h>
 #include <ATen/TensorOperators.h>
 
 #include <type_traits>
@@ -24,12 +25,14 @@ concept TensorOperands = (reads_as_tensor<A> &&
                          (reads_as_tensor<B> && (std::is_convertible_v<const A&, at::Scalar> ||
                                                  std::is_base_of_v<Tensor, A>));
 
+/// A number becomes a tensor that gives way to the other operand's dtype: 1 / v of an integer v is
+/// floating, 2 * v is not.
 template <class T>
-auto operand(const T& value) {
+Tensor operand(const T& value) {
   if constexpr (reads_as_tensor<T> || std::is_base_of_v<Tensor, T>) {
-    return Tensor(value);
+    return value;
   } else {
-    return at::Scalar(value);
+    return at::native::wrapped_scalar_tensor(at::Scalar(value));
   }
 }
 
@@ -80,15 +83,15 @@ requires detail::reads_as_tensor<A> Tensor operator~(const A& a) { return ~detai
 template <class A>
 requires detail::reads_as_tensor<A> Tensor abs(const A& a) { return detail::operand(a).abs(); }
 template <class A, class B>
-requires detail::reads_as_tensor<A> Tensor pow(const A& a, const B& b) {
+requires detail::TensorOperands<A, B> Tensor pow(const A& a, const B& b) {
   return detail::operand(a).pow(detail::operand(b));
 }
 template <class A, class B>
-requires detail::reads_as_tensor<A> Tensor matmul(const A& a, const B& b) {
+requires detail::TensorOperands<A, B> Tensor matmul(const A& a, const B& b) {
   return detail::operand(a).matmul(detail::operand(b));
 }
 template <class A, class B>
-requires detail::reads_as_tensor<A> Tensor floor_divide(const A& a, const B& b) {
+requires detail::TensorOperands<A, B> Tensor floor_divide(const A& a, const B& b) {
   return detail::operand(a).floor_divide(detail::operand(b));
 }
 

@@ -38,8 +38,8 @@ enum class Execution {
 };
 
 struct RunOptions {
-  std::optional<Execution> execution;             // default: the strategy's
-  std::optional<std::int64_t> global_batch_size;  // ReplicaContext::global_batch_size()
+  std::optional<Execution> execution = {};             // default: the strategy's
+  std::optional<std::int64_t> global_batch_size = {};  // ReplicaContext::global_batch_size()
 };
 
 struct ValueContext {
@@ -111,7 +111,8 @@ class Strategy {
   template <class F, class... Args>
   auto run(const RunOptions& options, F&& fn, const Args&... args);
 
-  /// One value a replica: fn(ValueContext), called on this thread in replica order.
+  /// One value a replica: fn(ValueContext), called on this thread in replica order. Containers
+  /// element by element, as in run().
   template <class F>
   auto distribute_values_from_function(F&& fn);
 
@@ -142,6 +143,18 @@ class Strategy {
                               const Variable& destination);
   Mirrored<Tensor> reduce_to(ReduceOp op, const PerReplica<Tensor>& value,
                              const Destinations& destinations);
+  /// Something that is not distributed, as in reduce().
+  Colocated<Tensor> reduce_to(ReduceOp op, const Tensor& value, const Variable& destination);
+  Mirrored<Tensor> reduce_to(ReduceOp op, const Tensor& value, const Destinations& destinations);
+  Colocated<Tensor> reduce_to(ReduceOp op, const at::Scalar& value, const Variable& destination);
+  Mirrored<Tensor> reduce_to(ReduceOp op, const at::Scalar& value,
+                             const Destinations& destinations);
+  template <class T, class To>
+  void reduce_to(ReduceOp, const Mirrored<T>&, const To&) {
+    static_assert(!sizeof(T*),
+                  "lockstep: a Mirrored value is already equal on every replica; copy it with "
+                  "broadcast(value.any(), destinations) instead of reducing it");
+  }
   /// Many at once, in one pass over memory by all replicas' threads together.
   std::vector<Colocated<Tensor>> batch_reduce_to(
       ReduceOp op, const std::vector<std::pair<PerReplica<Tensor>, Variable>>& pairs);
@@ -277,7 +290,7 @@ auto Strategy::distribute_values_from_function(F&& fn) {
   for (int i = 0; i < static_cast<int>(devices->size()); ++i) {
     values.push_back(fn(ValueContext{i, num_replicas_in_sync()}));
   }
-  return PerReplica<R>(std::move(values), devices);
+  return detail::Regroup<R, locality::PerReplica>::from(std::move(values), devices);
 }
 
 template <class T>

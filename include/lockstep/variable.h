@@ -78,9 +78,9 @@ class Variable {
   [[nodiscard]] Tensor value(Here here = Here::now()) const { return read(here); }
   operator Tensor() const { return read(); }
 
-  /// Writes; give back the new value as read() would. Inside a step function a mirrored variable
-  /// aggregates first, so every replica must make the same call; a number that is the same on every
-  /// replica is not multiplied by their count.
+  /// Writes; give back the new value as read() would (an undefined tensor where read() has none).
+  /// Inside a step function a mirrored variable aggregates first, so every replica must make the
+  /// same call; a number that is the same on every replica is not multiplied by their count.
   Tensor assign(const Tensor& value, Here here = Here::now()) const;
   Tensor assign(const at::Scalar& value, Here here = Here::now()) const;
   Tensor assign(const Mirrored<Tensor>& value, Here here = Here::now()) const;

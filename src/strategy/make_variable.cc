@@ -60,7 +60,7 @@ namespace detail {
 
 namespace {
 
-void check_modes(const VariableRequest& request) {
+void check_modes(const VariableRequest& request, bool distributed) {
   if (to_string(request.options.synchronization) == "invalid") {
     throw InvalidUsage(fmt::format("Invalid variable synchronization mode: {} for variable {}",
                                    static_cast<int>(request.options.synchronization),
@@ -70,7 +70,7 @@ void check_modes(const VariableRequest& request) {
     throw InvalidUsage(fmt::format("Invalid variable aggregation mode: {} for variable {}",
                                    static_cast<int>(request.options.aggregation), request.name));
   }
-  if (request.options.synchronization == Synchronization::none) {
+  if (distributed && request.options.synchronization == Synchronization::none) {
     throw InvalidUsage(
         fmt::format("variable {}: synchronization none is not possible under a "
                     "strategy; use automatic, on_write or on_read",
@@ -114,7 +114,7 @@ Variable make_variable(const std::shared_ptr<StrategyCore>& core, VariableReques
     request.options.aggregation = *thread_context().tower_local;
     request.options.trainable = false;
   }
-  check_modes(request);
+  check_modes(request, !core->is_default());
   const at::NoGradGuard not_recorded;
   const Tensor initial = request.initial();
   if (!initial.defined()) {

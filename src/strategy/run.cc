@@ -81,7 +81,6 @@ ThreadContext Run::replica_context(int index, ReplicaContext& context) const {
   ThreadContext result = caller_;
   result.modes.push_back({&core_, &context});
   result.device = context.device().str();
-  result.colocations.clear();
   if (index > 0) result.names += fmt::format("replica_{}/", index);
   return result;
 }

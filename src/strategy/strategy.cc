@@ -179,6 +179,30 @@ Colocated<Tensor> Strategy::reduce_to(ReduceOp op, const PerReplica<Tensor>& val
   return {local_results(result), result.shared_devices()};
 }
 
+Mirrored<Tensor> Strategy::reduce_to(ReduceOp op, const Tensor& value,
+                                     const Destinations& destinations) {
+  const CrossEntry entry(*core_, "reduce_to");
+  return core_->ops().broadcast(reduce(op, value), destinations);
+}
+
+Colocated<Tensor> Strategy::reduce_to(ReduceOp op, const Tensor& value,
+                                      const Variable& destination) {
+  const Mirrored<Tensor> result = reduce_to(op, value, Destinations(destination));
+  return {local_results(result), result.shared_devices()};
+}
+
+Mirrored<Tensor> Strategy::reduce_to(ReduceOp op, const at::Scalar& value,
+                                     const Destinations& destinations) {
+  const CrossEntry entry(*core_, "reduce_to");
+  return core_->ops().broadcast(reduce(op, value), destinations);
+}
+
+Colocated<Tensor> Strategy::reduce_to(ReduceOp op, const at::Scalar& value,
+                                      const Variable& destination) {
+  const Mirrored<Tensor> result = reduce_to(op, value, Destinations(destination));
+  return {local_results(result), result.shared_devices()};
+}
+
 std::vector<Mirrored<Tensor>> Strategy::batch_reduce_to(ReduceOp op,
                                                         std::span<const ReducePair> pairs) {
   const CrossEntry entry(*core_, "batch_reduce_to");
@@ -216,6 +240,7 @@ Colocated<Tensor> Strategy::broadcast(const Tensor& tensor, const Variable& dest
 
 Tensor Strategy::gather(const PerReplica<Tensor>& value, std::int64_t axis) {
   const CrossEntry entry(*core_, "gather");
+  check_components(*core_, value.size(), "gather");
   const std::vector<Tensor> each = local_results(value);
   const std::int64_t along = wrapped_axis(axis, each[0], 0);
   for (int i = 1; i < value.size(); ++i) {

@@ -24,6 +24,15 @@ constexpr std::string_view name_of(Write write) {
   return names[static_cast<int>(write)];
 }
 
+enum class Scatter { add, sub, mul, div, min, max, update };
+
+constexpr std::string_view name_of(Scatter scatter) {
+  constexpr std::string_view names[] = {"scatter_add",   "scatter_sub", "scatter_mul",
+                                        "scatter_div",   "scatter_min", "scatter_max",
+                                        "scatter_update"};
+  return names[static_cast<int>(scatter)];
+}
+
 [[noreturn]] void wrong_value(const std::string& message) { throw InvalidUsage(message); }
 [[noreturn]] void wrong_context(const std::string& message) {
   throw InvalidUsage(message, Code::failed_precondition);
@@ -144,10 +153,17 @@ Value share_of(const VariableState& state, Write write, const Value& value) {
                     state.name, name_of(write)));
   }
   const int replicas = state.core->replicas();
+  const at::ScalarType dtype = state.components.front().scalar_type();
+  // Integers are divided as integers, and as double for floating copies: libtorch's own quotient of
+  // them is a float32, which forgets large counts.
+  const bool whole = c10::isIntegralType(dtype, /*includeBool=*/true);
   if constexpr (std::is_same_v<Value, Tensor>) {
-    return value / replicas;
+    if (!c10::isIntegralType(value.scalar_type(), /*includeBool=*/true)) return value / replicas;
+    return whole ? value.div(replicas, "trunc") : value.to(at::kDouble) / replicas;
   } else {
-    return at::Scalar(value.toDouble() / replicas);
+    if (whole && value.isIntegral(/*includeBool=*/true)) return value.toLong() / replicas;
+    if (value.isComplex()) return value.toComplexDouble() / static_cast<double>(replicas);
+    return value.toDouble() / replicas;
   }
 }
 
@@ -161,6 +177,11 @@ bool equal(const at::Scalar& a, const at::Scalar& b) {
                                                   : a.toDouble() == b.toDouble();
 }
 
+/// The only replica has nobody to disagree with.
+bool writes_alone(const VariableState& state) {
+  return state.on_read() || (state.aggregation == Aggregation::none && state.core->replicas() == 1);
+}
+
 void require_aggregation(const VariableState& state, std::string_view method) {
   if (state.aggregation != Aggregation::none) return;
   wrong_value(fmt::format(
@@ -169,6 +190,16 @@ void require_aggregation(const VariableState& state, std::string_view method) {
       "Create it with aggregation sum, mean or only_first_replica, or write this replica's copy "
       "alone with assign_local",
       method, state.name));
+}
+
+/// In the merge function: two methods may stand on one line, where their places are the same.
+template <class How>
+void check_agreed(const Variable& variable, const PerReplica<How>& hows) {
+  for (int i = 1; i < hows.size(); ++i) {
+    if (hows[i] == hows[0]) continue;
+    wrong_context(fmt::format("replica {} calls {} of variable {} where replica 0 calls {}", i,
+                              name_of(hows[i]), variable.name(), name_of(hows[0])));
+  }
 }
 
 /// In the merge function: what the replicas' values become, written to every copy.
@@ -221,21 +252,23 @@ Tensor write(const Variable& variable, Write how, const Value& value, Here here)
       const Value part = share_of(state, how, value);
       on_copies(variable, "assign",
                 [&](const Tensor& copy, const detail::UpdateTarget&) { apply(copy, how, part); });
-      return variable.read(here);
+      const bool readable = !state.on_read() || state.aggregation != Aggregation::none;
+      return readable ? variable.read(here) : Tensor();
     }
     case Standing::Place::replica:
       break;
   }
-  if (state.on_read()) {
+  if (writes_alone(state)) {
     apply(component(state, at.index), how, value);
   } else {
     require_aggregation(state, name_of(how));
     get_replica_context()->merge_at(
         here,
-        [how](const Variable& merged, const PerReplica<Value>& each) {
-          write_merged(merged, how, each);
+        [](const Variable& merged, const PerReplica<Write>& hows, const PerReplica<Value>& each) {
+          check_agreed(merged, hows);
+          write_merged(merged, hows[0], each);
         },
-        variable, value);
+        variable, how, value);
   }
   return component(state, at.index);
 }
@@ -275,15 +308,6 @@ Tensor write_local(const Variable& variable, const Value& value) {
 }
 
 // --- Scatter. -------------------------------------------------------------------------------
-
-enum class Scatter { add, sub, mul, div, min, max, update };
-
-constexpr std::string_view name_of(Scatter scatter) {
-  constexpr std::string_view names[] = {"scatter_add",   "scatter_sub", "scatter_mul",
-                                        "scatter_div",   "scatter_min", "scatter_max",
-                                        "scatter_update"};
-  return names[static_cast<int>(scatter)];
-}
 
 /// Whether slices of several replicas can be put one after the other.
 constexpr bool adds_up(Scatter scatter) {
@@ -367,27 +391,32 @@ Tensor scatter(const Variable& variable, Scatter how, const IndexedSlices& slice
   }
   check_slices(state, how, slices);
   const Standing at = standing(state);
+  const bool aggregates =
+      state.aggregation == Aggregation::sum || state.aggregation == Aggregation::mean;
+  if (at.place != Standing::Place::plain && aggregates && !adds_up(how)) {
+    throw Unsupported(
+        fmt::format("{} of variable {} with aggregation {}: what several replicas say has no sum; "
+                    "use aggregation only_first_replica",
+                    name_of(how), state.name, to_string(state.aggregation)));
+  }
   if (at.place == Standing::Place::cross) {
     on_copies(variable, "scatter",
               [&](const Tensor& copy, const detail::UpdateTarget&) { apply(copy, how, slices); });
     return variable.read(here);
   }
-  if (at.place != Standing::Place::replica) {
+  if (at.place != Standing::Place::replica || writes_alone(state)) {
     apply(component(state, at.index), how, slices);
     return component(state, at.index);
   }
   require_aggregation(state, name_of(how));
-  if (!adds_up(how) && state.aggregation != Aggregation::only_first_replica) {
-    throw Unsupported(
-        fmt::format("{} of variable {} inside a step function with aggregation {}: "
-                    "use only_first_replica",
-                    name_of(how), state.name, to_string(state.aggregation)));
-  }
   get_replica_context()->merge_at(
       here,
-      [how](const Variable& merged, const PerReplica<Tensor>& indices,
-            const PerReplica<Tensor>& values) { scatter_merged(merged, how, indices, values); },
-      variable, slices.indices, slices.values);
+      [](const Variable& merged, const PerReplica<Scatter>& hows, const PerReplica<Tensor>& indices,
+         const PerReplica<Tensor>& values) {
+        check_agreed(merged, hows);
+        scatter_merged(merged, hows[0], indices, values);
+      },
+      variable, how, slices.indices, slices.values);
   return component(state, at.index);
 }
 
