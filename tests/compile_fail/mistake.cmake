@@ -7,8 +7,8 @@ if(USE_PRECOMPILED AND ID STREQUAL "Clang")
 elseif(USE_PRECOMPILED)
   set(precompiled -include ${PRECOMPILED})
 endif()
-execute_process(COMMAND ${COMPILER} ${FLAGS} ${precompiled} -fsyntax-only -DMISTAKE
-          ${CMAKE_CURRENT_LIST_DIR}/${CASE}.cc
+execute_process(COMMAND ${COMPILER} ${FLAGS} ${precompiled} -fsyntax-only -Wfatal-errors -DMISTAKE
+    ${CMAKE_CURRENT_LIST_DIR}/${CASE}.cc
   RESULT_VARIABLE result ERROR_VARIABLE output)
 if(result EQUAL 0)
   message(FATAL_ERROR "compiles with the mistake")

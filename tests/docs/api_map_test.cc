@@ -1,5 +1,6 @@
 // docs/api-map.md says for every member of the reference documents which test shows it: the tests
 // must exist.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -78,14 +79,14 @@ std::vector<std::string> problems(const std::string& map, const std::set<std::st
     const std::string& state = row[3];
     if (!members.insert(member).second) found.push_back(member + ": twice");
     if (state != "done" && state != "not built" && !state.starts_with("not yet: ")) {
-      found.push_back(member + ": no state: " + state);
+      found.push_back(fmt::format("{}: no state: {}", member, state));
     }
     if (row[2] == "-") {
       if (state == "done") found.push_back(member + ": done, but no test shows it");
       continue;
     }
     for (const std::string& name : split(row[2], ',')) {
-      if (!tests.contains(name)) found.push_back(member + ": no such test: " + name);
+      if (!tests.contains(name)) found.push_back(fmt::format("{}: no such test: {}", member, name));
     }
   }
   return found;

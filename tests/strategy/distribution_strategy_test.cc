@@ -155,7 +155,7 @@ TEST_F(DistributionStrategyTest, WorkerDevicesAreACopy) {
   devices.clear();
   EXPECT_EQ(distribution.worker_devices(), kTwo);
   const DistributionStrategy without(get_strategy());
-  EXPECT_THROW(without.worker_devices(), InvalidUsage);
+  EXPECT_THROW(static_cast<void>(without.worker_devices()), InvalidUsage);
 }
 
 TEST_F(DistributionStrategyTest, ParameterDevicesMayDiffer) {
@@ -166,13 +166,15 @@ TEST_F(DistributionStrategyTest, ParameterDevicesMayDiffer) {
   CentralStorageStrategy central(options);
   EXPECT_THAT(DistributionStrategy(central).parameter_devices(), ElementsAre(Device("CPU:0")));
   EXPECT_EQ(DistributionStrategy(central).worker_devices(), kTwo);
-  EXPECT_THROW(DistributionStrategy(get_strategy()).parameter_devices(), InvalidUsage);
+  const DistributionStrategy without(get_strategy());
+  EXPECT_THROW(static_cast<void>(without.parameter_devices()), InvalidUsage);
 }
 
 TEST_F(DistributionStrategyTest, WorkerDeviceIndexOfOneDevice) {
   OneDeviceStrategy one("CPU:0");
   EXPECT_EQ(DistributionStrategy(one).worker_device_index().single(), 0);
-  EXPECT_THROW(DistributionStrategy(get_strategy()).worker_device_index(), InvalidUsage);
+  const DistributionStrategy without(get_strategy());
+  EXPECT_THROW(static_cast<void>(without.worker_device_index()), InvalidUsage);
 }
 
 TEST_F(DistributionStrategyTest, ConfigureTakesNoSession) {
@@ -506,6 +508,10 @@ TEST_F(DistributionStrategyTest, FetchFromTheNearestComponent) {
   EXPECT_EQ(distribution.fetch(both).item<float>(), 7);
   EXPECT_EQ(distribution.fetch(both, "/device:CPU:1").item<float>(), 8);
   EXPECT_EQ(distribution.fetch(both, "/cpu:1").item<float>(), 8);
+  {
+    const DeviceScope device("CPU:1");  // fills what the destination does not say
+    EXPECT_EQ(distribution.fetch(both, "/job:localhost").item<float>(), 8);
+  }
   std::string source;
   const auto negated = [&](const Tensor& x) {
     source = current_device();

@@ -70,7 +70,7 @@ struct Regroup<Variable, L> {
 template <class L>
 struct Regroup<Component, L> {
   using type = Variable;
-  static type from(std::vector<Component> each, const SharedDevices& devices) {
+  static type from(const std::vector<Component>& each, const SharedDevices& devices) {
     std::vector<Variable> owners;
     for (const Component& item : each) owners.push_back(item.variable());
     return Regroup<Variable, L>::from(std::move(owners), devices);
