@@ -27,6 +27,8 @@ Lanes::Lanes(int count, const std::string& name, std::vector<sys::CpuSet> cores)
 
 Lanes::~Lanes() {
   for (int i = 1; i < count_; ++i) lane(i).thread.request_stop();
+  // A lane at the end of its last run still wakes all others: none goes before all have ended.
+  for (int i = 1; i < count_; ++i) lane(i).thread.join();
 }
 
 void Lanes::serve(int index, const std::stop_token& stop) {
