@@ -369,10 +369,12 @@ TEST_P(RunTest, TheFirstInTimeIsThrownTheOthersAreKept) {
   // Replica 1 throws only after it was told that replica 0 has.
   const auto run = [&] {
     strategy.run([](ReplicaContext& replica) {
-      replica.merge_call([](Strategy&) {});  // all have begun
-      if (replica_id() == 0) throw Planted("first");
       try {
+        replica.merge_call([](Strategy&) {});  // all have begun
+        if (replica_id() == 0) throw Planted("first");
         replica.merge_call([](Strategy&) {});
+      } catch (const Planted&) {
+        throw;
       } catch (...) {
         throw std::out_of_range("second");
       }
