@@ -95,7 +95,8 @@ void Run::run_replica(int index) {
                      .global_batch_size = options_.global_batch_size};
   ReplicaContext context(state);
   try {
-    if (index > 0 && sequential_) wait(index, [&] { return has_turn(index); });
+    // Turns mean nothing once a replica has failed: those that end may pass them on in any order.
+    if (index > 0 && sequential_) wait(index, [&] { return stop_.load() || has_turn(index); });
     if (!stop_.load()) {
       const ContextSwap in_replica(replica_context(index, context));
       std::optional<at::ThreadLocalStateGuard> torch;
