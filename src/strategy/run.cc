@@ -162,9 +162,10 @@ void Run::merge(int index, const MergeCall& call) {
   self.call = call;
   ++self.merges;
   self.at.store(At::parked);
+  // The turn first: with the last one parked the meeting takes place and deals out turns anew.
+  pass_turn(index);
   parked_.fetch_add(1);
   if (returned_.load() > 0 && !stop_.load()) fail_unequal(index);
-  pass_turn(index);
   lanes_.wake(0);
   if (index == 0) {
     lead();
