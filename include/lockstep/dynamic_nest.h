@@ -66,7 +66,7 @@ class DynamicNest {
 
   static DynamicNest list(List items) { return {Kind::list, std::move(items)}; }
   static DynamicNest tuple(List items) { return {Kind::tuple, std::move(items)}; }
-  static DynamicNest named_tuple(std::string type, Fields fields);
+  static DynamicNest named_tuple(std::string type, const Fields& fields);
   static DynamicNest dict(Dict items) { return {Kind::dict, std::move(items)}; }
   /// One component a replica, not none.
   static DynamicNest per_replica(List components);

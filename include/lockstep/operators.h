@@ -2,12 +2,12 @@
 // is a plain tensor. v + 1, 2 * v, v < w, -v, ...
 #pragma once
 
+#include "lockstep/variable.h"
+// libtorch's own headers come after ours, which begin with the one that must be first.
 #include <ATen/ScalarOps.h>
 #include <ATen/TensorOperators.h>
 
 #include <type_traits>
-
-#include "lockstep/variable.h"
 
 namespace lockstep {
 

@@ -35,11 +35,11 @@ bool equal_tensors(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-DynamicNest DynamicNest::named_tuple(std::string type, Fields fields) {
+DynamicNest DynamicNest::named_tuple(std::string type, const Fields& fields) {
   Node node{Kind::named_tuple, List(), std::move(type)};
-  for (auto& [name, item] : fields) {
+  for (const auto& [name, item] : fields) {
     node.fields.push_back(name);
-    std::get<List>(node.held).push_back(std::move(item));
+    std::get<List>(node.held).push_back(item);
   }
   DynamicNest nest;
   nest.node_ = std::make_shared<const Node>(std::move(node));

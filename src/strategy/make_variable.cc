@@ -1,4 +1,7 @@
 // Making variables: what is asked for, checked, and the copies.
+// clang-format off
+#include "lockstep/tensor.h"  // before libtorch's own
+// clang-format on
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>

@@ -49,48 +49,61 @@ std::vector<Tensor> meet_and_reduce(ReplicaContext& replica, ReduceOp op,
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+/// The place of the forward call, kept for the meeting of the backward pass.
+class Place {
+ public:
+  static void save(AutogradContext* context, Here here) {
+    context->saved_data["line"] = static_cast<std::int64_t>(here.line);
+    context->saved_data["file"] = std::string(here.file);
+  }
+  explicit Place(AutogradContext* context)
+      : file_(context->saved_data["file"].toStringRef()),
+        line_(static_cast<int>(context->saved_data["line"].toInt())) {}
+  [[nodiscard]] Here here() const { return {file_.c_str(), line_}; }
+
+ private:
+  std::string file_;
+  int line_;
+};
+
+/// The replica whose backward pass this is.
+ReplicaContext& replica_of_backward(const char* operation) {
+  ReplicaContext* replica = get_replica_context();
+  if (replica == nullptr) {
+    throw InvalidUsage(fmt::format("backward through {} outside of the step function: the replicas "
+                                   "must meet again to reduce the gradient; call backward inside "
+                                   "the step",
+                                   operation),
+                       Code::failed_precondition);
+  }
+  return *replica;
+}
+
 /// The gradient of a sum over replicas is the sum of the replicas' gradients; of a mean, the mean.
 struct AllReduce : torch::autograd::Function<AllReduce> {
   static variable_list forward(AutogradContext* context, at::TensorList tensors,
                                ReplicaContext* replica, ReduceOp::Value op, Here here) {
     context->saved_data["op"] = static_cast<std::int64_t>(op);
-    context->saved_data["line"] = static_cast<std::int64_t>(here.line);
-    context->saved_data["file"] = std::string(here.file);
+    Place::save(context, here);
     return meet_and_reduce(*replica, op, tensors.vec(), here);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    ReplicaContext* replica = get_replica_context();
-    if (replica == nullptr) {
-      throw InvalidUsage(
-          "backward through all_reduce outside of the step function: the replicas "
-          "must meet again to reduce the gradient; call backward inside the step",
-          Code::failed_precondition);
-    }
+    ReplicaContext& replica = replica_of_backward("all_reduce");
     const auto op = static_cast<ReduceOp::Value>(context->saved_data["op"].toInt());
     for (Tensor& gradient : gradients) gradient = gradient.contiguous();
-    const std::string file = context->saved_data["file"].toStringRef();
-    const Here here{file.c_str(), static_cast<int>(context->saved_data["line"].toInt())};
-    variable_list result = meet_and_reduce(*replica, op, gradients, here);
+    const Place place(context);
+    variable_list result = meet_and_reduce(replica, op, gradients, place.here());
     result.insert(result.end(), 3, Tensor());  // for replica, op and here
     return result;
   }
 };
 
-std::vector<Tensor> meet_and_gather(ReplicaContext& replica, const Tensor& own, std::int64_t axis,
-                                    Here here) {
+Tensor meet_and_gather(ReplicaContext& replica, const Tensor& own, std::int64_t axis, Here here) {
   return replica.merge_at(
       here,
       [axis](Strategy& strategy, const PerReplica<Tensor>& value) {
-        const std::vector<Tensor> copies =
-            local_results(strategy.broadcast(strategy.gather(value, axis), Destinations(value)));
-        return PerReplica<std::vector<Tensor>>(
-            [&] {
-              std::vector<std::vector<Tensor>> each;
-              for (const Tensor& copy : copies) each.push_back({copy});
-              return each;
-            }(),
-            value.devices());
+        return strategy.broadcast(strategy.gather(value, axis), Destinations(value));
       },
       own);
 }
@@ -108,23 +121,15 @@ struct AllGather : torch::autograd::Function<AllGather> {
     context->saved_data["axis"] = axis;
     context->saved_data["begin"] = begin;
     context->saved_data["rows"] = own.size(axis);
-    context->saved_data["line"] = static_cast<std::int64_t>(here.line);
-    context->saved_data["file"] = std::string(here.file);
-    return meet_and_gather(*replica, own, axis, here).front();
+    Place::save(context, here);
+    return meet_and_gather(*replica, own, axis, here);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    ReplicaContext* replica = get_replica_context();
-    if (replica == nullptr) {
-      throw InvalidUsage(
-          "backward through all_gather outside of the step function: the replicas "
-          "must meet again to reduce the gradient; call backward inside the step",
-          Code::failed_precondition);
-    }
-    const std::string file = context->saved_data["file"].toStringRef();
-    const Here here{file.c_str(), static_cast<int>(context->saved_data["line"].toInt())};
+    ReplicaContext& replica = replica_of_backward("all_gather");
+    const Place place(context);
     const Tensor summed =
-        meet_and_reduce(*replica, ReduceOp::sum, {gradients[0].contiguous()}, here).front();
+        meet_and_reduce(replica, ReduceOp::sum, {gradients[0].contiguous()}, place.here()).front();
     const Tensor own =
         summed.narrow(context->saved_data["axis"].toInt(), context->saved_data["begin"].toInt(),
                       context->saved_data["rows"].toInt());

@@ -570,6 +570,13 @@ TEST(Run, ManyReplicas) {
   for (int i = 1; i < 9; ++i) EXPECT_EQ(out[i], out[0]);
 }
 
+TEST(Run, AStrategyMayEndRightAfterItsRun) {
+  for (int i = 0; i < 100; ++i) {
+    MirroredStrategy strategy(cpus(4));
+    EXPECT_EQ(strategy.run([] { return 1; }).size(), 4);
+  }
+}
+
 TEST(Run, ThreadsPerReplicaIsAnOption) {
   MirroredOptions options = cpus(2);
   options.replicas.threads_per_replica = 2;

@@ -86,7 +86,8 @@ void run_lanes(int lanes, long long merges, unsigned seed) {
     MirroredStrategy strategy(options);
     std::mt19937 random(seed);
     while (totals.merges < merges) {
-      Load load{.merges = 1 + static_cast<int>(random() % 100), .delay = static_cast<unsigned>(random())};
+      Load load{.merges = 1 + static_cast<int>(random() % 100),
+                .delay = static_cast<unsigned>(random())};
       if (random() % 10 == 0) {
         load.thrower = static_cast<int>(random() % static_cast<unsigned>(lanes + 1));
         load.throw_at = static_cast<int>(random() % static_cast<unsigned>(load.merges));
