@@ -76,7 +76,7 @@ class Connected : public Trainer {
  public:
   Connected()
       : strategy_(two_replicas()),
-        net_(create<Net>(strategy_)),
+        net_(strategy_.create<Net>()),
         x_(strategy_.distribute_values_from_function(
             [](const ValueContext&) { return Net::Impl::input(); })),
         y_(strategy_.distribute_values_from_function(

@@ -183,7 +183,7 @@ void train(const Options& options) {
     mirrored.devices.emplace_back("CPU:" + std::to_string(i));
   ls::MirroredStrategy strategy(mirrored);
   const auto scope = strategy.scope();
-  const ls::Model<Net> net = ls::create<Net>(strategy);
+  const ls::Model<Net> net = strategy.create<Net>();
   Momentum optimizer(strategy, net.variables(), options);
   std::printf("%d replicas, %lld examples, batches of %lld\n", options.replicas,
               static_cast<long long>(training.size()), static_cast<long long>(options.batch));

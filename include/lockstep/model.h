@@ -1,8 +1,8 @@
 // Models: a torch::nn::Module with one copy for each replica, equal everywhere.
 //
-//   auto net = create<Net>(strategy, 784, 10);       // Net: a module class or a TORCH_MODULE
-//   holder strategy.run([](Net& own, const Tensor& x) { return own->forward(x); }, net, batch); for
-//   (const Variable& w : net.variables()) ...    // the parameters, as mirrored variables
+//   auto net = strategy.create<Net>(784, 10);     // a module class, or a TORCH_MODULE holder
+//   strategy.run([](Net& own, const Tensor& x) { return own->forward(x); }, net, batch);
+//   for (const Variable& w : net.variables()) ...   // the parameters, as mirrored variables
 //
 // The first copy is constructed as it would be alone; the others take over its parameters and
 // buffers. Constructing leaves libtorch's default generator as one construction would.
@@ -76,19 +76,19 @@ class Model {
 };
 
 template <class Net, class... Args>
-Model<Net> create(Strategy& strategy, const Args&... args) {
-  detail::require_cross(strategy, "create");
+Model<Net> Strategy::create(const Args&... args) {
+  detail::require_cross(*this, "create");
   std::vector<std::unique_ptr<Net>> copies;
   std::vector<torch::nn::Module*> modules;
   copies.push_back(std::make_unique<Net>(args...));
   modules.push_back(&detail::module_of(*copies.front()));
   const detail::DefaultGeneratorState as_after_one;
-  for (int i = 1; i < strategy.num_replicas_in_sync(); ++i) {
+  for (int i = 1; i < num_replicas_in_sync(); ++i) {
     copies.push_back(std::make_unique<Net>(args...));
     modules.push_back(&detail::module_of(*copies.back()));
     detail::take_over(*modules.back(), *modules.front(), i);
   }
-  std::vector<Variable> variables = detail::parameters_as_variables(strategy, modules);
+  std::vector<Variable> variables = detail::parameters_as_variables(*this, modules);
   return Model<Net>(std::move(copies), std::move(variables));
 }
 

@@ -73,6 +73,9 @@ class [[nodiscard]] Scope {
   std::unique_ptr<detail::ScopeState> state_;
 };
 
+template <class Net>
+class Model;
+
 class Strategy {
  public:
   Strategy(const Strategy&) = delete;
@@ -184,6 +187,10 @@ class Strategy {
   /// NonSlotVariables in place of Colocated ones.
   template <class F, class... Args>
   auto update_non_slot(const NonSlotDevices& where, F&& fn, const Args&... args);
+
+  /// One copy of a module for each replica, all equal (lockstep/model.h).
+  template <class Net, class... Args>
+  Model<Net> create(const Args&... args);
 
   [[nodiscard]] NonSlotDevices non_slot_devices(const std::vector<Variable>& variables) const;
   /// Creates a variable on the non-slot devices.

@@ -586,15 +586,5 @@ TEST(Run, ThreadsPerReplicaIsAnOption) {
   EXPECT_EQ(at::get_num_threads(), before);
 }
 
-TEST(Models, AreEqual) {
-  MirroredStrategy strategy(cpus(2));
-  auto net = create<torch::nn::Linear>(strategy, 3, 2);
-  EXPECT_TRUE(torch::equal(net[0]->weight, net[1]->weight));
-  auto out =
-      strategy.run([](torch::nn::Linear& own, const Tensor& x) { return own->forward(x).sum(); },
-                   net, torch::ones({4, 3}));
-  EXPECT_EQ(out[0].item<float>(), out[1].item<float>());
-}
-
 }  // namespace
 }  // namespace lockstep
