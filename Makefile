@@ -26,8 +26,9 @@ BENCHES := bench/kernel/bench_kernel bench/coll/bench_collectives
 
 CMAKE_BUILD = cmake --build build/$(1) --parallel $(JOBS)
 
-.PHONY: help deps build test train stress bench-strategy check check-blas check-format check-layers check-clang check-tidy check-asan check-asan-torch check-tsan \
-        check-ubsan check-blas check-install format bench plans sim fuzz install clean
+.PHONY: help deps build test train stress format install clean plans sim fuzz bench bench-strategy \
+        check check-format check-layers check-clang check-tidy check-ubsan check-asan check-tsan \
+        check-torch check-clang-torch check-tidy-torch check-asan-torch check-blas check-install
 
 help: ## This list
 	@echo "usage: make <target> [JOBS=$(JOBS)]"
@@ -58,13 +59,17 @@ stress: build/dev/build.ninja ## 100,000 merge calls on 2, 4 and 8 lanes with de
 	@build/dev/tests/strategy/strategy_stress $(STRESS_ARGS)
 
 # One at a time, the cheapest first; the first failure ends the run and names itself.
-CHECKS := check-format check-layers check-clang check-tidy check-ubsan check-asan check-asan-torch check-tsan
-check: deps ## Everything a change must pass: format, layers, clang-tidy, sanitizers
-	@for step in $(CHECKS); do \
+CHECKS := check-format check-layers check-clang check-tidy check-ubsan check-asan check-tsan
+TORCH_CHECKS := check-clang-torch check-tidy-torch check-asan-torch
+run_checks = for step in $(1); do \
 	  echo "== $$step"; \
-	  $(MAKE) "$$step" || { echo "make check: FAILED in $$step"; exit 1; }; \
-	done
-	@echo "make check: all passed"
+	  $(MAKE) "$$step" || { echo "make $@: FAILED in $$step"; exit 1; }; \
+	done; echo "make $@: all passed"
+check: deps ## Format, layers, clang, clang-tidy, sanitizers; all but tsan without torch
+	@$(call run_checks,$(CHECKS))
+
+check-torch: deps ## clang, clang-tidy and AddressSanitizer for the torch half (a minute a file)
+	@$(call run_checks,$(TORCH_CHECKS))
 
 SOURCES_FOUND = find $(SOURCE_DIRS) \( -name '*.h' -o -name '*.cc' \) -print0
 
@@ -80,6 +85,12 @@ check-clang: build/tidy/build.ninja ## Build with clang and its thread-safety an
 
 check-tidy: build/tidy/build.ninja ## Run clang-tidy over TIDY_DIRS
 	@scripts/run-tidy build/tidy $(JOBS) $(TIDY_DIRS)
+
+check-clang-torch: build/tidy-torch/build.ninja
+	$(call CMAKE_BUILD,tidy-torch)
+
+check-tidy-torch: build/tidy-torch/build.ninja
+	@scripts/run-tidy build/tidy-torch $(JOBS) src/tensor src/strategy tests/tensor tests/strategy bench/strategy examples
 
 check-asan check-tsan check-ubsan: check-%: build/%/build.ninja
 	$(call CMAKE_BUILD,$*)
