@@ -3,8 +3,6 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
 
-#include <mutex>
-
 #include "base/log.h"
 #include "strategy/run.h"
 #include "tensor/blas.h"

@@ -45,10 +45,6 @@ class Lanes {
   void on_all(const std::function<void(int)>& work);
 
   [[nodiscard]] SpinPolicy spin() const noexcept { return spin_; }
-  /// Cores of lane 0, for the time it works as one; nullptr if lanes are not pinned.
-  [[nodiscard]] const sys::CpuSet* first_core() const noexcept {
-    return cores_.empty() ? nullptr : &cores_.front();
-  }
 
  private:
   struct Lane {
