@@ -20,6 +20,9 @@ struct ReplicaOptions {
   /// libtorch's default generator (torch::manual_seed) when the strategy is made.
   std::optional<std::uint64_t> seed = {};
   bool pin = true;  // replicas to cores of their own, if there are enough
+  /// The allocator of the whole process keeps what a step frees for the next one: fewer page
+  /// faults, up to a fifth of a step's time. Memory of a peak stays with the process.
+  bool keep_freed_memory = true;
 };
 
 struct MirroredOptions {

@@ -19,12 +19,20 @@ LogLevel parse_level(std::string_view text) {
   return LogLevel::warning;
 }
 
+bool allocator_is_tuned() {
+  const char* tunables = std::getenv("GLIBC_TUNABLES");
+  return std::getenv("MALLOC_TRIM_THRESHOLD_") != nullptr ||
+         std::getenv("MALLOC_MMAP_THRESHOLD_") != nullptr ||
+         (tunables != nullptr && std::string_view(tunables).find("malloc") != std::string::npos);
+}
+
 }  // namespace
 
 Environment read_environment() {
   Environment environment;
   if (const char* value = std::getenv("LOCKSTEP_LOG")) environment.log_level = parse_level(value);
   if (const char* value = std::getenv("LOCKSTEP_ALGORITHMS")) environment.algorithms = value;
+  environment.allocator_is_tuned = allocator_is_tuned();
   return environment;
 }
 

@@ -10,6 +10,9 @@ namespace lockstep {
 struct Environment {
   LogLevel log_level = LogLevel::warning;  // LOCKSTEP_LOG
   std::string algorithms;                  // LOCKSTEP_ALGORITHMS, e.g. all_reduce=direct:0-64K
+  /// The user has settled when glibc's allocator gives memory back: MALLOC_TRIM_THRESHOLD_,
+  /// MALLOC_MMAP_THRESHOLD_, or malloc in GLIBC_TUNABLES.
+  bool allocator_is_tuned = false;
 };
 
 /// Read on first use. A value that cannot be understood is ignored with a warning on standard

@@ -31,6 +31,10 @@ struct SpinPolicy {
   /// every one can have a core of its own, hardly at all otherwise, since then spinning keeps the
   /// awaited thread off its core.
   static SpinPolicy for_threads(int runnable, int cores) noexcept;
+  /// The same for threads that compute for milliseconds between their meetings: their arrivals lie
+  /// far apart, and to sleep and be woken would cost a part of every step. Some milliseconds, the
+  /// core offered to others at every poll.
+  static SpinPolicy for_computing_threads(int runnable, int cores) noexcept;
 };
 
 /// Cores this process may run on (its affinity mask, not the machine).

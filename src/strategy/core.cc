@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "strategy/run.h"
+#include "sys/memory.h"
 #include "tensor/blas.h"
 
 namespace lockstep::detail {
@@ -22,6 +23,7 @@ StrategyCore::StrategyCore(CoreOptions options)
   if (!options_.cross_device_ops) {
     options_.cross_device_ops = std::make_shared<ReductionToOneDevice>();
   }
+  if (options_.replicas.keep_freed_memory && !is_default()) sys::keep_freed_memory();
   if (replicas() > 1) {
     tensor::prepare_blas(
         {.lanes = replicas(), .threads_per_lane = options_.replicas.threads_per_replica});

@@ -12,6 +12,7 @@
 #include "strategy/lanes.h"
 #include "strategy/thread_context.h"
 #include "tensor/randomness.h"
+#include "tensor/result_memory.h"
 
 namespace lockstep::detail {
 
@@ -62,6 +63,8 @@ class StrategyCore {
     return generators_[static_cast<std::size_t>(replica)];
   }
 
+  tensor::ResultMemory& result_memory() noexcept { return result_memory_; }
+
   /// Runs work(lane) on all lanes together, in cross-replica context; inline with one replica.
   void on_lanes(const std::function<void(int)>& work);
 
@@ -73,6 +76,7 @@ class StrategyCore {
   SharedDevices devices_;
   Strategy* strategy_ = nullptr;
   std::vector<tensor::ReplicaGenerator> generators_;
+  tensor::ResultMemory result_memory_;
   Leadership leadership_;
   mutable Mutex mutex_;
   std::unique_ptr<Lanes> lanes_ GUARDED_BY(mutex_);

@@ -14,7 +14,7 @@ constexpr std::chrono::seconds kStallReport(10);
 
 Lanes::Lanes(int count, const std::string& name, std::vector<sys::CpuSet> cores)
     : count_(count),
-      spin_(SpinPolicy::for_threads(count, usable_cores())),
+      spin_(SpinPolicy::for_computing_threads(count, usable_cores())),
       cores_(std::move(cores)) {
   for (int i = 0; i < count; ++i) lanes_.push_back(std::make_unique<Lane>());
   for (int i = 1; i < count; ++i) {

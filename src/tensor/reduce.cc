@@ -2,7 +2,6 @@
 
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/view_as_real.h>
 #include <c10/core/GradMode.h>
@@ -128,15 +127,11 @@ void integer_mean(DType dtype, const std::vector<Tensor>& inputs,
 
 }  // namespace
 
-ReduceJob make_job(Combine combine, std::vector<Tensor> inputs, int copies) {
+ReduceJob make_job(Combine combine, std::vector<Tensor> inputs, int copies, ResultMemory& memory) {
   const DType dtype = check_components(inputs, Layouts::dense);
-  const Tensor& first = inputs.front();
-  const auto options = at::TensorOptions(result_type(combine, dtype)).device(c10::kCPU);
   std::vector<Tensor> outputs;
   for (int i = 0; i < copies; ++i) {
-    outputs.push_back(first.is_non_overlapping_and_dense()
-                          ? at::empty_strided(first.sizes(), first.strides(), options)
-                          : at::empty(first.sizes(), options));
+    outputs.push_back(memory.empty_like(inputs.front(), result_type(combine, dtype)));
   }
   return {std::move(inputs), std::move(outputs), combine};
 }
@@ -232,7 +227,8 @@ void BatchReduce::run_range(const Prepared& job, std::size_t begin, std::size_t 
 }
 
 Tensor reduce_dense(Combine combine, std::vector<Tensor> components) {
-  const ReduceJob job = make_job(combine, std::move(components), 1);
+  ResultMemory memory;
+  const ReduceJob job = make_job(combine, std::move(components), 1, memory);
   BatchReduce({job}).run();
   return job.outputs.front();
 }

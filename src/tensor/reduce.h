@@ -6,7 +6,7 @@
 // on the cuts.
 //
 //   std::vector<ReduceJob> jobs;
-//   jobs.push_back(make_job(Combine::mean, {grad0, grad1}, /*copies=*/2));
+//   jobs.push_back(make_job(Combine::mean, {grad0, grad1}, /*copies=*/2, memory));
 //   const BatchReduce batch(jobs);
 //   const int pieces = batch.pieces(2);
 //   // on worker w: batch.run_piece(w, pieces);
@@ -25,6 +25,7 @@
 
 #include "lockstep/dtype.h"
 #include "lockstep/tensor.h"
+#include "tensor/result_memory.h"
 
 namespace lockstep::tensor {
 
@@ -38,8 +39,8 @@ struct ReduceJob {
   Combine combine = Combine::sum;
 };
 
-/// Allocates `copies` outputs laid out as the first input. InvalidUsage as BatchReduce.
-ReduceJob make_job(Combine combine, std::vector<Tensor> inputs, int copies);
+/// Takes `copies` outputs from `memory`, laid out as the first input. InvalidUsage as BatchReduce.
+ReduceJob make_job(Combine combine, std::vector<Tensor> inputs, int copies, ResultMemory& memory);
 
 class BatchReduce {
  public:

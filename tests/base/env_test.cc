@@ -18,6 +18,8 @@ class Env : public ::testing::Test {
   void TearDown() override {
     unsetenv("LOCKSTEP_LOG");
     unsetenv("LOCKSTEP_ALGORITHMS");
+    unsetenv("MALLOC_TRIM_THRESHOLD_");
+    unsetenv("GLIBC_TUNABLES");
   }
 };
 
@@ -50,6 +52,17 @@ TEST_F(Env, UnknownLogLevelIsNamedAndIgnored) {
 TEST_F(Env, AlgorithmsAreTakenAsTheyAre) {
   setenv("LOCKSTEP_ALGORITHMS", "all_reduce=direct:0-64K", 1);
   EXPECT_EQ(read_environment().algorithms, "all_reduce=direct:0-64K");
+}
+
+TEST_F(Env, AllocatorsThatTheUserTunedAreSeen) {
+  EXPECT_FALSE(read_environment().allocator_is_tuned);
+  setenv("GLIBC_TUNABLES", "glibc.rtld.nns=4", 1);
+  EXPECT_FALSE(read_environment().allocator_is_tuned);
+  setenv("GLIBC_TUNABLES", "glibc.malloc.trim_threshold=65536", 1);
+  EXPECT_TRUE(read_environment().allocator_is_tuned);
+  unsetenv("GLIBC_TUNABLES");
+  setenv("MALLOC_TRIM_THRESHOLD_", "65536", 1);
+  EXPECT_TRUE(read_environment().allocator_is_tuned);
 }
 
 }  // namespace

@@ -95,6 +95,11 @@ std::string refusal(const std::vector<Tensor>& components, Combine combine = Com
   }
 }
 
+ResultMemory& memory() {
+  static ResultMemory all;
+  return all;
+}
+
 TEST(Reduce, IsTheFixedTreeForEveryCountAndDtype) {
   for (const at::ScalarType type : kAddable) {
     for (const int n : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 33}) {
@@ -212,7 +217,7 @@ TEST(Reduce, InPlaceAndToSeveralOutputs) {
     for (const Tensor& component : components) EXPECT_TRUE(same_bits(component, expected)) << n;
   }
   auto components = random_components(2, {100}, at::kFloat);
-  const ReduceJob job = make_job(Combine::sum, components, 3);
+  const ReduceJob job = make_job(Combine::sum, components, 3, memory());
   ASSERT_EQ(job.outputs.size(), 3U);
   BatchReduce({job}).run();
   for (const Tensor& output : job.outputs) {
@@ -229,7 +234,7 @@ std::vector<ReduceJob> mixed_jobs() {
   for (const std::int64_t size : sizes) {
     const at::ScalarType type = kAddable[static_cast<std::size_t>(i) % std::size(kAddable)];
     jobs.push_back(make_job(i % 2 == 0 ? Combine::sum : Combine::mean,
-                            random_components(1 + i % 5, {size}, type), 1 + i % 2));
+                            random_components(1 + i % 5, {size}, type), 1 + i % 2, memory()));
     ++i;
   }
   return jobs;
@@ -273,7 +278,8 @@ TEST(Reduce, PiecesRunAtTheSameTime) {
 
 TEST(Reduce, PiecesAreWorthTheWhile) {
   const auto pieces_of = [](std::int64_t elements, int workers) {
-    return BatchReduce({make_job(Combine::sum, random_components(2, {elements}, at::kFloat), 2)})
+    return BatchReduce(
+               {make_job(Combine::sum, random_components(2, {elements}, at::kFloat), 2, memory())})
         .pieces(workers);
   };
   EXPECT_EQ(pieces_of(0, 4), 1);
@@ -285,7 +291,8 @@ TEST(Reduce, PiecesAreWorthTheWhile) {
 
 // Every piece carries its share: none is idle, and none does it all.
 TEST(Reduce, PiecesShareEvenly) {
-  const ReduceJob job = make_job(Combine::sum, {at::ones({1'000'003}), at::ones({1'000'003})}, 1);
+  const ReduceJob job =
+      make_job(Combine::sum, {at::ones({1'000'003}), at::ones({1'000'003})}, 1, memory());
   const BatchReduce batch({job});
   constexpr int kPieces = 5;
   std::int64_t written = 0;

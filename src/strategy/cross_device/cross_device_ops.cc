@@ -83,6 +83,7 @@ ReductionToOneDevice::ReductionToOneDevice(std::optional<Device> reduce_to_devic
 
 std::vector<Mirrored<Tensor>> ReductionToOneDevice::do_batch_reduce(
     ReduceOp op, std::span<const ReducePair> pairs) {
+  detail::StrategyCore& core = detail::current_core();
   // Dense values of CPUs are combined all at once, in one pass that writes every destination; all
   // lanes take a part of the bytes. What else there is goes one by one.
   std::vector<std::optional<Mirrored<Tensor>>> results(pairs.size());
@@ -98,14 +99,13 @@ std::vector<Mirrored<Tensor>> ReductionToOneDevice::do_batch_reduce(
       if (op == ReduceOp::mean) total = total / static_cast<std::int64_t>(each.size());
       results[i] = do_broadcast(total, devices);
     } else {
-      jobs.push_back(
-          tensor::make_job(combine_of(op), std::move(each), static_cast<int>(devices.size())));
+      jobs.push_back(tensor::make_job(combine_of(op), std::move(each),
+                                      static_cast<int>(devices.size()), core.result_memory()));
       job_of.push_back(i);
     }
   }
   if (!jobs.empty()) {
     const tensor::BatchReduce batch(jobs);
-    detail::StrategyCore& core = detail::current_core();
     const int pieces = batch.pieces(core.replicas());
     if (pieces == 1) {
       batch.run();

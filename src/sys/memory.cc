@@ -1,0 +1,22 @@
+#include "sys/memory.h"
+
+#include <malloc.h>
+
+#include "base/env.h"
+
+namespace lockstep::sys {
+
+void keep_freed_memory() noexcept {
+#if defined(__GLIBC__)
+  if (environment().allocator_is_tuned) return;
+  static const bool once = [] {
+    constexpr int kMiB = 1 << 20;
+    mallopt(M_MMAP_THRESHOLD, 32 * kMiB);  // the most it takes
+    mallopt(M_TRIM_THRESHOLD, 1024 * kMiB);
+    return true;
+  }();
+  (void)once;
+#endif
+}
+
+}  // namespace lockstep::sys
