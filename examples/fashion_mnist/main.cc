@@ -156,13 +156,19 @@ double accuracy(ls::Strategy& strategy, const ls::Model<Net>& net,
 // Written beside its place first, so that a full disk leaves no half a checkpoint.
 void save(const Net& net, const fs::path& path) {
   const fs::path part = path.string() + ".part";
-  {
+  try {
     std::ofstream file(part, std::ios::binary);
     torch::save(net, file);
     file.close();
-    if (!file) throw std::runtime_error("cannot write the checkpoint " + part.string());
+    if (!file) throw std::runtime_error("writing failed");
+    fs::rename(part, path);
+  } catch (const std::exception&) {
+    std::error_code ignored;
+    const std::string space = std::to_string(fs::space(path.parent_path(), ignored).available);
+    fs::remove(part, ignored);
+    throw std::runtime_error("cannot write the checkpoint " + path.string() + " (" + space +
+                             " bytes free there)");
   }
-  fs::rename(part, path);
 }
 
 void train(const Options& options) {
@@ -262,6 +268,9 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   try {
     train(options);
+  } catch (const c10::Error& error) {
+    std::fprintf(stderr, "fashion_mnist: %s\n", error.what_without_backtrace());
+    return 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "fashion_mnist: %s\n", error.what());
     return 1;

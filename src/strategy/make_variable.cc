@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <regex>
 
 #include "strategy/run.h"
 #include "strategy/variable_state.h"
@@ -35,6 +34,13 @@ E parse(std::string_view word, const std::array<std::string_view, 4>& names, con
                                  fmt::join(names, ", ")));
 }
 
+/// "dense_1" without "_1".
+std::string_view without_number(std::string_view part) {
+  const std::size_t last = part.find_last_not_of("0123456789");
+  if (last == std::string_view::npos || last + 1 == part.size() || part[last] != '_') return part;
+  return part.substr(0, last);
+}
+
 }  // namespace
 
 Synchronization parse_synchronization(std::string_view word) {
@@ -54,9 +60,14 @@ std::string_view to_string(Aggregation value) noexcept {
 
 std::string canonical_variable_name(std::string_view name) {
   if (name.empty()) return "Variable";
-  static const std::regex inner("_[0-9]+/");
-  static const std::regex last("_[0-9]+$");
-  return std::regex_replace(std::regex_replace(std::string(name), inner, "/"), last, "");
+  std::string canonical;
+  for (;;) {
+    const std::size_t slash = name.find('/');
+    canonical += without_number(name.substr(0, slash));
+    if (slash == std::string_view::npos) return canonical;
+    canonical += '/';
+    name.remove_prefix(slash + 1);
+  }
 }
 
 namespace detail {
