@@ -26,7 +26,7 @@ BENCHES := bench/kernel/bench_kernel bench/coll/bench_collectives
 
 CMAKE_BUILD = cmake --build build/$(1) --parallel $(JOBS)
 
-.PHONY: help deps build test train stress format install clean plans sim fuzz bench bench-strategy \
+.PHONY: help deps build test train stress format install clean plans sim fuzz bench bench-strategy bench-cross-device \
         check check-format check-layers check-clang check-tidy check-ubsan check-asan check-tsan \
         check-torch check-clang-torch check-tidy-torch check-asan-torch check-blas check-install
 
@@ -90,7 +90,7 @@ check-clang-torch: build/tidy-torch/build.ninja
 	$(call CMAKE_BUILD,tidy-torch)
 
 check-tidy-torch: build/tidy-torch/build.ninja
-	@scripts/run-tidy build/tidy-torch $(JOBS) src/tensor src/strategy tests/tensor tests/strategy bench/strategy examples
+	@scripts/run-tidy build/tidy-torch $(JOBS) src/tensor src/strategy tests/tensor tests/strategy bench/strategy bench/cross_device examples
 
 check-asan check-tsan check-ubsan: check-%: build/%/build.ninja
 	$(call CMAKE_BUILD,$*)
@@ -125,6 +125,10 @@ bench: build/bench/build.ninja ## Run the benchmarks; fails if a target is misse
 	done; \
 	if [ -n "$$failed" ]; then echo "make bench: FAILED:$$failed"; exit 1; fi; \
 	echo "make bench: all targets met"
+
+bench-cross-device: build/bench/build.ninja ## Reductions of real gradient sets, beside libtorch's and the memory's speed
+	$(call CMAKE_BUILD,bench) --target bench_cross_device
+	@build/bench/bench/cross_device/bench_cross_device
 
 bench-strategy: build/bench/build.ninja ## Cost of run, merge_call and reduce; two replicas against two threads
 	$(call CMAKE_BUILD,bench) --target bench_strategy

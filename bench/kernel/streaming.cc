@@ -44,6 +44,33 @@ void add_streams(const float* const* inputs, float* to, std::size_t count) {
   }
 }
 
+template <Stores stores, int streams>
+void all_reduce_streams(const float* const* inputs, float* const* outputs, std::size_t count) {
+  const hn::ScalableTag<float> d;
+  const float* from[streams];
+  float* to[streams];
+  for (int s = 0; s < streams; ++s) {
+    from[s] = inputs[s];
+    to[s] = outputs[s];
+  }
+  const std::size_t lanes = hn::Lanes(d);
+  for (std::size_t i = 0; i < count; i += 2 * lanes) {
+    const auto first = add_all<streams>(d, from, i);
+    const auto second = add_all<streams>(d, from, i + lanes);
+    for (int s = 0; s < streams; ++s) {
+      put<stores>(d, first, to[s] + i);
+      put<stores>(d, second, to[s] + i + lanes);
+    }
+  }
+}
+
+template <Stores stores>
+void all_reduce_any(const float* const* from, float* const* to, int streams, std::size_t count) {
+  if (streams == 2) return all_reduce_streams<stores, 2>(from, to, count);
+  if (streams == 4) return all_reduce_streams<stores, 4>(from, to, count);
+  all_reduce_streams<stores, 8>(from, to, count);
+}
+
 template <Stores stores>
 void add_any(const float* const* from, int streams, float* to, std::size_t count) {
   if (streams == 2) return add_streams<stores, 2>(from, to, count);
@@ -71,6 +98,13 @@ void add_around(const float* const* from, int streams, float* to, std::size_t co
   add_any<Stores::around_the_cache>(from, streams, to, count);
   hwy::FlushStream();
 }
+void all_reduce_cached(const float* const* from, float* const* to, int streams, std::size_t count) {
+  all_reduce_any<Stores::cached>(from, to, streams, count);
+}
+void all_reduce_around(const float* const* from, float* const* to, int streams, std::size_t count) {
+  all_reduce_any<Stores::around_the_cache>(from, to, streams, count);
+  hwy::FlushStream();
+}
 void xor_cached(const std::uint16_t* a, const std::uint16_t* b, std::uint16_t* to,
                 std::size_t count) {
   xor_streams<Stores::cached>(a, b, to, count);
@@ -90,6 +124,8 @@ namespace lockstep::bench {
 
 HWY_EXPORT(add_cached);
 HWY_EXPORT(add_around);
+HWY_EXPORT(all_reduce_cached);
+HWY_EXPORT(all_reduce_around);
 HWY_EXPORT(xor_cached);
 HWY_EXPORT(xor_around);
 
@@ -99,6 +135,15 @@ void stream_add(Stores stores, const float* const* from, int streams, float* to,
     HWY_DYNAMIC_DISPATCH(add_cached)(from, streams, to, count);
   } else {
     HWY_DYNAMIC_DISPATCH(add_around)(from, streams, to, count);
+  }
+}
+
+void stream_all_reduce(Stores stores, const float* const* from, float* const* to, int streams,
+                       std::size_t count) {
+  if (stores == Stores::cached) {
+    HWY_DYNAMIC_DISPATCH(all_reduce_cached)(from, to, streams, count);
+  } else {
+    HWY_DYNAMIC_DISPATCH(all_reduce_around)(from, to, streams, count);
   }
 }
 

@@ -9,6 +9,7 @@ namespace lockstep {
 struct CentralStorageOptions {
   DeviceList compute_devices = {};              // default: all GPUs, else CPU:0
   std::optional<Device> parameter_device = {};  // default: the only compute device, else CPU:0
+  std::shared_ptr<CrossDeviceOps> cross_device_ops = {};  // default: ReductionToOneDevice
   ReplicaOptions replicas = {};
   std::optional<DeviceTable> device_table = {};  // default: this machine's
 };

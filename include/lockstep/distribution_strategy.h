@@ -79,8 +79,8 @@ class DistributionStrategy {
   /// Arrives in each tower of call_for_each_tower() as the index of its worker device.
   [[nodiscard]] PerReplica<int> worker_device_index() const;
 
-  /// There is nothing left to configure.
-  void configure(NoSession = {}) const noexcept {}
+  /// Chooses the cross-device ops by the links between GPUs, unless the strategy was given some.
+  void configure(NoSession = {}) const;
 
   Scope scope() const { return strategy_->scope(); }
   template <class T>

@@ -1,8 +1,11 @@
 // All of lockstep: strategies on libtorch, and the collectives below them.
 #pragma once
 
+#include "lockstep/all_reduce_cross_device_ops.h"
 #include "lockstep/central_storage_strategy.h"
 #include "lockstep/coll.h"
+#include "lockstep/collective_all_reduce.h"
+#include "lockstep/communication_options.h"
 #include "lockstep/context.h"
 #include "lockstep/cross_device_ops.h"
 #include "lockstep/device.h"
@@ -16,6 +19,7 @@
 #include "lockstep/one_device_strategy.h"
 #include "lockstep/operators.h"
 #include "lockstep/reduce_op.h"
+#include "lockstep/reduction_to_one_device.h"
 #include "lockstep/replica_context.h"
 #include "lockstep/strategy.h"
 #include "lockstep/tensor.h"

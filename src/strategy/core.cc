@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/log.h"
+#include "lockstep/all_reduce_cross_device_ops.h"
 #include "strategy/run.h"
 #include "sys/memory.h"
 #include "tensor/blas.h"
@@ -21,7 +22,9 @@ StrategyCore::StrategyCore(CoreOptions options)
       options_.replicas.seed.value_or(at::detail::getDefaultCPUGenerator().current_seed());
   for (int i = 0; i < replicas(); ++i) generators_.emplace_back(seed, i);
   if (!options_.cross_device_ops) {
-    options_.cross_device_ops = std::make_shared<ReductionToOneDevice>();
+    chose_ops_ = true;
+    options_.cross_device_ops =
+        default_cross_device_ops(options_.worker_devices, options_.device_table);
   }
   if (options_.replicas.keep_freed_memory && !is_default()) sys::keep_freed_memory();
   if (replicas() > 1) {
@@ -31,6 +34,12 @@ StrategyCore::StrategyCore(CoreOptions options)
 }
 
 StrategyCore::~StrategyCore() = default;
+
+void StrategyCore::choose_ops_by_links() {
+  if (!chose_ops_) return;
+  options_.cross_device_ops =
+      choose_cross_device_ops(options_.worker_devices, options_.device_table);
+}
 
 Strategy& StrategyCore::strategy() const {
   if (strategy_ == nullptr) {

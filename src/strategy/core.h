@@ -49,6 +49,8 @@ class StrategyCore {
   }
   [[nodiscard]] const SharedDevices& devices() const noexcept { return devices_; }
   [[nodiscard]] CrossDeviceOps& ops() const noexcept { return *options_.cross_device_ops; }
+  /// Looks at the links between GPUs, unless the user has given ops. Not while something runs.
+  void choose_ops_by_links();
   /// Only the strategy that is current where no other is.
   [[nodiscard]] bool is_default() const noexcept { return options_.placement == Placement::plain; }
 
@@ -73,6 +75,7 @@ class StrategyCore {
 
  private:
   CoreOptions options_;
+  bool chose_ops_ = false;  // not the user
   SharedDevices devices_;
   Strategy* strategy_ = nullptr;
   std::vector<tensor::ReplicaGenerator> generators_;

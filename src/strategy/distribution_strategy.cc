@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "lockstep/error.h"
+#include "strategy/core.h"
 
 namespace lockstep {
 
@@ -33,6 +34,8 @@ PerReplica<int> DistributionStrategy::worker_device_index() const {
   return strategy_->distribute_values_from_function(
       [](const ValueContext& context) { return context.replica_id_in_sync_group; });
 }
+
+void DistributionStrategy::configure(NoSession) const { strategy_->core().choose_ops_by_links(); }
 
 Mirrored<Tensor> DistributionStrategy::reduce(
     ReduceOp method, const PerReplica<Tensor>& value,

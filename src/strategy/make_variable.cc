@@ -6,12 +6,11 @@
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
-#include <cctype>
 
 #include "strategy/run.h"
 #include "strategy/variable_state.h"
+#include "strategy/words.h"
 
 namespace lockstep {
 
@@ -21,18 +20,6 @@ constexpr std::array<std::string_view, 4> kSynchronizations = {"auto", "none", "
                                                                "on_read"};
 constexpr std::array<std::string_view, 4> kAggregations = {"none", "sum", "mean",
                                                            "only_first_replica"};
-
-template <class E>
-E parse(std::string_view word, const std::array<std::string_view, 4>& names, const char* what) {
-  std::string lower(word);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (names[i] == lower) return static_cast<E>(i);
-  }
-  throw InvalidUsage(fmt::format("Invalid variable {} mode: '{}' is none of {}", what, word,
-                                 fmt::join(names, ", ")));
-}
 
 /// "dense_1" without "_1".
 std::string_view without_number(std::string_view part) {
@@ -44,10 +31,12 @@ std::string_view without_number(std::string_view part) {
 }  // namespace
 
 Synchronization parse_synchronization(std::string_view word) {
-  return parse<Synchronization>(word, kSynchronizations, "synchronization");
+  return static_cast<Synchronization>(
+      detail::index_of_word(word, kSynchronizations, "variable synchronization mode"));
 }
 Aggregation parse_aggregation(std::string_view word) {
-  return parse<Aggregation>(word, kAggregations, "aggregation");
+  return static_cast<Aggregation>(
+      detail::index_of_word(word, kAggregations, "variable aggregation mode"));
 }
 std::string_view to_string(Synchronization value) noexcept {
   const auto index = static_cast<std::size_t>(value);

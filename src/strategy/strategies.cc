@@ -77,6 +77,7 @@ std::shared_ptr<StrategyCore> central_core(CentralStorageOptions options) {
   core.parameter_devices = {options.parameter_device.value_or(fallback)};
   core.device_table.check(core.parameter_devices);
   core.placement = Placement::central;
+  core.cross_device_ops = std::move(options.cross_device_ops);
   core.replicas = options.replicas;
   return std::make_shared<StrategyCore>(std::move(core));
 }

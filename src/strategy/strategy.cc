@@ -241,24 +241,7 @@ Colocated<Tensor> Strategy::broadcast(const Tensor& tensor, const Variable& dest
 Tensor Strategy::gather(const PerReplica<Tensor>& value, std::int64_t axis) {
   const CrossEntry entry(*core_, "gather");
   check_components(*core_, value.size(), "gather");
-  const std::vector<Tensor> each = local_results(value);
-  const std::int64_t along = wrapped_axis(axis, each[0], 0);
-  for (int i = 1; i < value.size(); ++i) {
-    std::vector<std::int64_t> first = each[0].sizes().vec();
-    std::vector<std::int64_t> other = value[i].sizes().vec();
-    if (first.size() == other.size()) {
-      first[static_cast<std::size_t>(along)] = other[static_cast<std::size_t>(along)] = 0;
-    }
-    if (first != other || value[i].scalar_type() != each[0].scalar_type()) {
-      throw InvalidUsage(fmt::format(
-          "gather along axis {}: replica 0 has shape {} of {}, replica {} has {} of {}; only the "
-          "length of that axis may differ",
-          axis, tensor::shape_text(each[0]), c10::toString(each[0].scalar_type()), i,
-          tensor::shape_text(value[i]), c10::toString(value[i].scalar_type())));
-    }
-  }
-  const at::NoGradGuard not_recorded;
-  return at::cat(each, along);
+  return core_->ops().all_gather(value, plain_destination(*core_), axis)[0];
 }
 
 Tensor Strategy::fetch_component(const DeviceList& devices, const std::vector<Tensor>& values,

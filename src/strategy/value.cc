@@ -9,6 +9,7 @@
 #include "lockstep/nest.h"
 #include "lockstep/reduce_op.h"
 #include "strategy/core.h"
+#include "strategy/words.h"
 
 namespace lockstep {
 
@@ -29,14 +30,11 @@ ReduceOp::ReduceOp(Value value) : value_(value) {
   }
 }
 
-ReduceOp::ReduceOp(std::string_view word) : value_(sum) {
-  std::string lower(word);
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  if (lower != "sum" && lower != "mean") {
-    throw InvalidUsage(fmt::format("a ReduceOp is \"sum\" or \"mean\", not \"{}\"", word));
-  }
-  if (lower == "mean") value_ = mean;
-}
+ReduceOp::ReduceOp(std::string_view word)
+    : value_(detail::index_of_word(word, std::array<std::string_view, 2>{"sum", "mean"},
+                                   "reduce_op") == 0
+                 ? sum
+                 : mean) {}
 
 namespace detail {
 

@@ -133,7 +133,12 @@ ReduceJob make_job(Combine combine, std::vector<Tensor> inputs, int copies, Resu
   for (int i = 0; i < copies; ++i) {
     outputs.push_back(memory.empty_like(inputs.front(), result_type(combine, dtype)));
   }
+  for (Tensor& input : inputs) input = laid_out(input, outputs.front());
   return {std::move(inputs), std::move(outputs), combine};
+}
+
+void check_dense(const std::vector<Tensor>& components) {
+  check_components(components, Layouts::dense);
 }
 
 BatchReduce::BatchReduce(const std::vector<ReduceJob>& jobs) {
@@ -226,6 +231,16 @@ void BatchReduce::run_range(const Prepared& job, std::size_t begin, std::size_t 
        .divisor = job.combine == Combine::mean ? static_cast<double>(job.inputs.size()) : 1.0});
 }
 
+Tensor mean_of_sum(const Tensor& sum, std::int64_t count) {
+  const DType dtype = to_dtype(sum.scalar_type());
+  // A copy in any case: the sum may be somebody's.
+  Tensor mean = sum.detach().to(result_type(Combine::mean, dtype), /*non_blocking=*/false,
+                                /*copy=*/true);
+  Tensor parts = is_complex(dtype) ? at::view_as_real(mean) : mean;
+  parts.div_(static_cast<double>(count));
+  return mean;
+}
+
 Tensor reduce_dense(Combine combine, std::vector<Tensor> components) {
   ResultMemory memory;
   const ReduceJob job = make_job(combine, std::move(components), 1, memory);
@@ -234,7 +249,7 @@ Tensor reduce_dense(Combine combine, std::vector<Tensor> components) {
 }
 
 Tensor reduce_sparse(Combine combine, const std::vector<Tensor>& components) {
-  const DType dtype = check_components(components, Layouts::any);
+  check_components(components, Layouts::any);
   const c10::AutoGradMode no_grad(false);
   const auto is_sparse = [](const Tensor& tensor) { return tensor.is_sparse(); };
   if (!std::all_of(components.begin(), components.end(), is_sparse)) {
@@ -254,15 +269,13 @@ Tensor reduce_sparse(Combine combine, const std::vector<Tensor>& components) {
                       "all must have the same number",
                       i, component.sparse_dim(), components.front().sparse_dim()));
     }
-    indices.push_back(component._indices());
-    values.push_back(component._values().detach());
+    const Tensor merged = component.coalesce();
+    indices.push_back(merged._indices());
+    values.push_back(merged._values().detach());
   }
   Tensor all = at::cat(values, 0);
   if (combine == Combine::mean) {
-    all = all.to(result_type(combine, dtype));
-    // Complex numbers part by part, as dense ones: torch would divide by a complex number.
-    Tensor parts = is_complex(dtype) ? at::view_as_real(all) : all;
-    parts.div_(static_cast<double>(components.size()));
+    all = mean_of_sum(all, static_cast<std::int64_t>(components.size()));
   }
   return at::_sparse_coo_tensor_unsafe(at::cat(indices, 1), all, components.front().sizes());
 }

@@ -39,8 +39,12 @@ struct ReduceJob {
   Combine combine = Combine::sum;
 };
 
-/// Takes `copies` outputs from `memory`, laid out as the first input. InvalidUsage as BatchReduce.
+/// Takes `copies` outputs from `memory`, laid out as the first input if that is dense; inputs of
+/// another layout are copied into that of the outputs. InvalidUsage as BatchReduce.
 ReduceJob make_job(Combine combine, std::vector<Tensor> inputs, int copies, ResultMemory& memory);
+
+/// InvalidUsage or Unsupported, as BatchReduce, if dense components cannot be added up.
+void check_dense(const std::vector<Tensor>& components);
 
 class BatchReduce {
  public:
@@ -75,12 +79,16 @@ class BatchReduce {
   std::size_t bytes_ = 0;  // that all jobs move
 };
 
+/// A finished sum of `count` values as their mean: integers become floating (mean_dtype), and
+/// complex numbers are divided part by part.
+Tensor mean_of_sum(const Tensor& sum, std::int64_t count);
+
 /// One job, one output, on this thread. Dense components.
 Tensor reduce_dense(Combine combine, std::vector<Tensor> components);
 
-/// Components of which at least one is sparse (COO). All sparse: indices and values one after the
-/// other in replica order, duplicates kept, so the result is not coalesced; the mean divides the
-/// values. Mixed: the dense result.
+/// Components of which at least one is sparse (COO). All sparse: each component's duplicates added
+/// up, then indices and values one after the other in replica order, so the result is not
+/// coalesced; the mean divides the values. Mixed: the dense result.
 Tensor reduce_sparse(Combine combine, const std::vector<Tensor>& components);
 
 }  // namespace lockstep::tensor

@@ -1,8 +1,8 @@
 #include "tensor/result_memory.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <map>
@@ -79,19 +79,26 @@ class ResultMemory::Blocks {
 ResultMemory::ResultMemory() : blocks_(std::make_shared<Blocks>()) {}
 ResultMemory::~ResultMemory() = default;
 
-Tensor ResultMemory::empty_like(const Tensor& like, at::ScalarType dtype) {
+Tensor ResultMemory::empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
+                                   at::ScalarType dtype) {
   const auto options = at::TensorOptions(dtype).device(c10::kCPU);
-  const bool dense = like.is_non_overlapping_and_dense();
-  const std::size_t needed = static_cast<std::size_t>(like.numel()) * c10::elementSize(dtype);
-  if (needed < kLeast) {
-    return dense ? at::empty_strided(like.sizes(), like.strides(), options)
-                 : at::empty(like.sizes(), options);
-  }
+  const auto elements = static_cast<std::size_t>(c10::multiply_integers(sizes));
+  const std::size_t needed = elements * c10::elementSize(dtype);
+  if (needed < kLeast) return at::empty_strided(sizes, strides, options);
   const std::size_t bytes = (needed + kPage - 1) / kPage * kPage;
-  void* const block = blocks_->take(bytes);
-  const auto drop = [blocks = blocks_, bytes](void* dropped) { blocks->give_back(dropped, bytes); };
-  return dense ? at::from_blob(block, like.sizes(), like.strides(), drop, options)
-               : at::from_blob(block, like.sizes(), drop, options);
+  const auto drop = [blocks = blocks_, bytes](void* block) { blocks->give_back(block, bytes); };
+  return at::from_blob(blocks_->take(bytes), sizes, strides, drop, options);
+}
+
+Tensor ResultMemory::empty_like(const Tensor& like, at::ScalarType dtype) {
+  if (like.is_non_overlapping_and_dense()) {
+    return empty_strided(like.sizes(), like.strides(), dtype);
+  }
+  return empty(like.numel(), dtype).view(like.sizes());
+}
+
+Tensor ResultMemory::empty(std::int64_t elements, at::ScalarType dtype) {
+  return empty_strided({elements}, {1}, dtype);
 }
 
 std::size_t ResultMemory::waiting_bytes() const { return blocks_->waiting_bytes(); }

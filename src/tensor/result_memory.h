@@ -29,11 +29,15 @@ class ResultMemory {
   /// Of `like`'s shape and, if that is dense, its strides; on the CPU, not written.
   [[nodiscard]] Tensor empty_like(const Tensor& like, at::ScalarType dtype);
 
+  [[nodiscard]] Tensor empty(std::int64_t elements, at::ScalarType dtype);
+
   /// Bytes of blocks that wait.
   [[nodiscard]] std::size_t waiting_bytes() const;
 
  private:
   class Blocks;
+  Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype);
+
   std::shared_ptr<Blocks> blocks_;  // also of every tensor that lives
 };
 

@@ -1,19 +1,15 @@
 #include "lockstep/cross_device_ops.h"
 
+#include <ATen/ops/cat.h>
+#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
 #include "strategy/core.h"
-#include "tensor/reduce.h"
+#include "tensor/torch_text.h"
 
 namespace lockstep {
 
 namespace {
-
-void check(const Destinations& destinations, const char* method) {
-  if (destinations.devices().empty()) {
-    throw InvalidUsage(fmt::format("{}: destinations can not be empty", method));
-  }
-}
 
 void check_context(const char* method) {
   const auto& modes = detail::thread_context().modes;
@@ -26,15 +22,67 @@ void check_context(const char* method) {
   }
 }
 
-tensor::Combine combine_of(ReduceOp op) {
-  return op == ReduceOp::mean ? tensor::Combine::mean : tensor::Combine::sum;
+const DeviceTable& device_table() { return detail::current_core().options().device_table; }
+
+void check_destinations(const Destinations& destinations, const char* method) {
+  if (destinations.devices().empty()) {
+    throw InvalidUsage(fmt::format("{}: destinations can not be empty", method));
+  }
+  device_table().check(destinations.devices());
 }
 
-bool any_sparse(const std::vector<Tensor>& tensors) {
-  for (const Tensor& tensor : tensors) {
-    if (tensor.is_sparse()) return true;
+/// Every component is there, and where its value says.
+void check_value(const ReduceValue& value, const char* method) {
+  const DeviceTable& table = device_table();
+  for (std::size_t i = 0; i < value.components().size(); ++i) {
+    const Tensor& component = value.components()[i];
+    const Device& device = value.devices()[i];
+    if (!component.defined()) {
+      throw InvalidUsage(fmt::format("{}: component {} is an undefined tensor", method, i));
+    }
+    const at::Device wanted = table.torch_device(device);
+    if (component.device() != wanted) {
+      throw InvalidUsage(fmt::format(
+          "{}: component {} is said to be on {} ({}), but is on {}; move it there with .to(), or "
+          "say where it is",
+          method, i, device.str(), wanted.str(), component.device().str()));
+    }
   }
-  return false;
+}
+
+std::int64_t checked_axis(const std::vector<Tensor>& components, std::int64_t axis) {
+  const Tensor& first = components.front();
+  const std::int64_t along = axis < 0 ? axis + first.dim() : axis;
+  if (along < 0 || along >= first.dim()) {
+    throw InvalidUsage(fmt::format("gather along axis {} of a tensor of shape {}", axis,
+                                   tensor::shape_text(first)));
+  }
+  for (std::size_t i = 0; i < components.size(); ++i) {
+    const Tensor& other = components[i];
+    if (other.is_sparse()) {
+      throw Unsupported(fmt::format("gather of a sparse tensor (replica {})", i));
+    }
+    std::vector<std::int64_t> wanted = first.sizes().vec();
+    std::vector<std::int64_t> found = other.sizes().vec();
+    if (wanted.size() == found.size()) {
+      wanted[static_cast<std::size_t>(along)] = found[static_cast<std::size_t>(along)] = 0;
+    }
+    if (wanted != found || other.scalar_type() != first.scalar_type()) {
+      throw InvalidUsage(fmt::format(
+          "gather along axis {}: replica 0 has shape {} of {}, replica {} has {} of {}; only the "
+          "length of that axis may differ",
+          axis, tensor::shape_text(first), c10::toString(first.scalar_type()), i,
+          tensor::shape_text(other), c10::toString(other.scalar_type())));
+    }
+  }
+  return along;
+}
+
+DeviceList home_of(const Tensor& tensor) {
+  if (tensor.defined() && tensor.is_cuda()) {
+    return {Device(fmt::format("GPU:{}", tensor.get_device()))};
+  }
+  return {Device(detail::thread_context().device)};
 }
 
 }  // namespace
@@ -42,34 +90,62 @@ bool any_sparse(const std::vector<Tensor>& tensors) {
 Destinations::Destinations(const char* device)
     : devices_{Device::canonicalize(device, detail::thread_context().device)} {}
 
-Destinations::Destinations(const Tensor& tensor)
-    : devices_{tensor.is_cuda() ? Device(fmt::format("GPU:{}", tensor.get_device()))
-                                : Device(detail::thread_context().device)} {}
+Destinations::Destinations(const Tensor& tensor) : devices_(home_of(tensor)) {}
 
-Mirrored<Tensor> CrossDeviceOps::reduce(ReduceOp op, const PerReplica<Tensor>& value,
-                                        const Destinations& destinations) {
+ReduceValue::ReduceValue(const Variable& variable)
+    : devices_(std::make_shared<const DeviceList>(variable.devices())) {
+  for (const Component& component : variable.components()) components_.push_back(component);
+}
+
+ReduceValue::ReduceValue(const Tensor& tensor)
+    : components_{tensor}, devices_(std::make_shared<const DeviceList>(home_of(tensor))) {}
+
+Mirrored<Tensor> CrossDeviceOps::reduce(ReduceOp op, const ReduceValue& value,
+                                        const Destinations& destinations,
+                                        const CommunicationOptions& options) {
   const ReducePair pair{value, destinations};
-  return batch_reduce(op, std::span(&pair, 1)).front();
+  return batch_reduce(op, std::span(&pair, 1), options).front();
 }
 
 std::vector<Mirrored<Tensor>> CrossDeviceOps::batch_reduce(ReduceOp op,
-                                                           std::span<const ReducePair> pairs) {
+                                                           std::span<const ReducePair> pairs,
+                                                           const CommunicationOptions& options) {
   check_context("reduce");
-  for (const ReducePair& pair : pairs) check(pair.destinations, "reduce");
+  for (const ReducePair& pair : pairs) {
+    check_destinations(pair.destinations, "reduce");
+    check_value(pair.value, "reduce");
+  }
   if (pairs.empty()) return {};
-  return do_batch_reduce(op, pairs);
+  const c10::AutoGradMode not_recorded(false);
+  return do_batch_reduce(op, pairs, options);
 }
 
 Mirrored<Tensor> CrossDeviceOps::broadcast(const Tensor& tensor, const Destinations& destinations) {
   check_context("broadcast");
-  check(destinations, "broadcast");
+  check_destinations(destinations, "broadcast");
+  if (!tensor.defined()) throw InvalidUsage("broadcast of an undefined tensor");
   return do_broadcast(tensor, destinations.devices());
+}
+
+Mirrored<Tensor> CrossDeviceOps::all_gather(const ReduceValue& value,
+                                            const Destinations& destinations, std::int64_t axis,
+                                            const CommunicationOptions& options) {
+  check_context("all_gather");
+  check_destinations(destinations, "all_gather");
+  check_value(value, "all_gather");
+  const std::int64_t along = checked_axis(value.components(), axis);
+  const c10::AutoGradMode not_recorded(false);
+  const Tensor all = do_all_gather(value.components(), along, options);
+  // The first destination takes the result itself.
+  if (destinations.devices().size() == 1) return {{all}, destinations.devices()};
+  return do_broadcast(all, destinations.devices());
 }
 
 Mirrored<Tensor> CrossDeviceOps::do_broadcast(const Tensor& tensor,
                                               const DeviceList& destinations) {
-  const DeviceTable& table = detail::current_core().options().device_table;
+  const DeviceTable& table = device_table();
   std::vector<Tensor> copies;
+  copies.reserve(destinations.size());
   for (const Device& device : destinations) {
     copies.push_back(tensor.detach().to(table.torch_device(device), /*non_blocking=*/false,
                                         /*copy=*/true));
@@ -77,51 +153,9 @@ Mirrored<Tensor> CrossDeviceOps::do_broadcast(const Tensor& tensor,
   return {std::move(copies), destinations};
 }
 
-ReductionToOneDevice::ReductionToOneDevice(std::optional<Device> reduce_to_device,
-                                           Accumulate accumulate)
-    : reduce_to_device_(std::move(reduce_to_device)), accumulate_(std::move(accumulate)) {}
-
-std::vector<Mirrored<Tensor>> ReductionToOneDevice::do_batch_reduce(
-    ReduceOp op, std::span<const ReducePair> pairs) {
-  detail::StrategyCore& core = detail::current_core();
-  // Dense values of CPUs are combined all at once, in one pass that writes every destination; all
-  // lanes take a part of the bytes. What else there is goes one by one.
-  std::vector<std::optional<Mirrored<Tensor>>> results(pairs.size());
-  std::vector<tensor::ReduceJob> jobs;
-  std::vector<std::size_t> job_of;
-  for (std::size_t i = 0; i < pairs.size(); ++i) {
-    std::vector<Tensor> each = local_results(pairs[i].value);
-    const DeviceList& devices = pairs[i].destinations.devices();
-    if (any_sparse(each)) {
-      results[i] = do_broadcast(tensor::reduce_sparse(combine_of(op), each), devices);
-    } else if (accumulate_) {
-      Tensor total = accumulate_(each);
-      if (op == ReduceOp::mean) total = total / static_cast<std::int64_t>(each.size());
-      results[i] = do_broadcast(total, devices);
-    } else {
-      jobs.push_back(tensor::make_job(combine_of(op), std::move(each),
-                                      static_cast<int>(devices.size()), core.result_memory()));
-      job_of.push_back(i);
-    }
-  }
-  if (!jobs.empty()) {
-    const tensor::BatchReduce batch(jobs);
-    const int pieces = batch.pieces(core.replicas());
-    if (pieces == 1) {
-      batch.run();
-    } else {
-      core.on_lanes([&](int lane) {
-        if (lane < pieces) batch.run_piece(lane, pieces);
-      });
-    }
-    for (std::size_t k = 0; k < jobs.size(); ++k) {
-      const std::size_t i = job_of[k];
-      results[i].emplace(std::move(jobs[k].outputs), pairs[i].destinations.devices());
-    }
-  }
-  std::vector<Mirrored<Tensor>> ordered;
-  for (auto& result : results) ordered.push_back(std::move(*result));
-  return ordered;
+Tensor CrossDeviceOps::do_all_gather(const std::vector<Tensor>& components, std::int64_t axis,
+                                     const CommunicationOptions&) {
+  return at::cat(components, axis);
 }
 
 }  // namespace lockstep
