@@ -247,7 +247,7 @@ template <class D>
 HWY_INLINE void store_plain(D d, hn::Vec<D> v, const Places& places, std::size_t at) {
   store_vector(d, v, places.first + at, places.stores);
   for (std::size_t t = 1; t < places.target_count; ++t) {
-    store_vector(d, v, static_cast<Byte*>(places.targets[t]) + at);
+    store_vector(d, v, static_cast<Byte*>(places.targets[t]) + at, places.stores);
   }
 }
 
@@ -260,7 +260,7 @@ HWY_INLINE void store_halves(D d, hn::Vec<D> first, hn::Vec<D> second, const Pla
   }
   for (std::size_t t = 1; t < places.target_count; ++t) {
     M::template store<canonical>(d, first, second, static_cast<Byte*>(places.targets[t]) + at,
-                                 Stores::cached);
+                                 places.stores);
   }
   for (std::size_t t = 0; t < places.partial_count; ++t) {
     M::store_partial(d, first, second, static_cast<Byte*>(places.partials[t]) + 2 * at);

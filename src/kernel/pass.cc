@@ -55,6 +55,9 @@ struct Outbox {
   }
 };
 
+/// Targets of one pass that are written around the cache; each is a stream of its own.
+constexpr std::size_t kMaxAroundCache = 64;
+
 /// Less than one step: the inputs are padded with zeros.
 void run_padded(const Steps& steps, const Pass& pass, int leaves, Sizes sizes) {
   alignas(64) Byte padded[kMaxLeaves][kMaxStepBytes];
@@ -90,12 +93,24 @@ void run_any_count(const Steps& steps, const Pass& pass, int leaves, Sizes sizes
   box.deliver(pass, sizes.target, last, steps.step);
 }
 
-/// The target is led to a cache line first. What cannot be aligned goes through the cache.
+/// Whether all targets reach the beginning of a cache line with the same element.
+bool can_be_led_to_a_line(const Pass& pass, std::size_t size) {
+  const auto offset = [&](std::size_t t) {
+    return reinterpret_cast<std::uintptr_t>(pass.targets[t]) % kLine;
+  };
+  if (pass.target_count > kMaxAroundCache || offset(0) % size != 0) return false;
+  for (std::size_t t = 1; t < pass.target_count; ++t) {
+    if (offset(t) != offset(0)) return false;
+  }
+  return true;
+}
+
+/// The targets are led to a cache line first. What cannot be aligned goes through the cache.
 void run_around_cache(const Steps& steps, const Pass& pass, int leaves, Sizes sizes) {
   const auto address = reinterpret_cast<std::uintptr_t>(pass.targets[0]);
   Pass head = pass;
   head.stores = Stores::cached;
-  if (address % sizes.target != 0) return run_any_count(steps, head, leaves, sizes);
+  if (!can_be_led_to_a_line(pass, sizes.target)) return run_any_count(steps, head, leaves, sizes);
   head.count = (kLine - address % kLine) % kLine / sizes.target;
   if (head.count == 0) return run_any_count(steps, pass, leaves, sizes);
   if (head.count >= pass.count) {
@@ -108,10 +123,13 @@ void run_around_cache(const Steps& steps, const Pass& pass, int leaves, Sizes si
   for (int i = 0; i < leaves; ++i) {
     inputs[i] = static_cast<const Byte*>(pass.inputs[i]) + head.count * sizes.input;
   }
-  void* target = static_cast<Byte*>(pass.targets[0]) + head.count * sizes.target;
+  void* targets[kMaxAroundCache];
+  for (std::size_t t = 0; t < pass.target_count; ++t) {
+    targets[t] = static_cast<Byte*>(pass.targets[t]) + head.count * sizes.target;
+  }
   Pass rest = pass;
   rest.inputs = inputs;
-  rest.targets = &target;
+  rest.targets = targets;
   rest.count = pass.count - head.count;
   run_any_count(steps, rest, leaves, sizes);
 }

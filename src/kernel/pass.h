@@ -33,7 +33,7 @@ constexpr bool has_pass(Combine combine, bool floating, int leaves) noexcept {
 }
 
 /// Where stores go. Around the cache saves reading the target's lines before they are overwritten,
-/// and helps if the target does not fit the cache anyway. A single target, no partials.
+/// and helps if the target does not fit the cache anyway. Without partials.
 enum class Stores : std::uint8_t { cached, around_cache };
 
 struct Pass {
@@ -56,7 +56,7 @@ void run_rounding(Lane lane, const Pass& pass);
 
 // ---- The vector code underneath, one source file per kind of lane.
 
-/// Runs a pass whose count is a multiple of `step`; around the cache only to a target aligned to
+/// Runs a pass whose count is a multiple of `step`; around the cache only to targets aligned to
 /// kLine.
 using StepFunction = void (*)(const Pass&);
 

@@ -117,13 +117,15 @@ bool Program::is_one_pass() const noexcept {
 }
 
 bool Program::outgrows_cache() const noexcept {
-  if (values_ + partials_ != 1 || lane_of_input(0) != lane_ || values_ != 1) return false;
-  if (reduction_.reuse == Reuse::soon) return false;
-  const std::size_t bytes = count_ * size_of(lane_);
-  if (bytes * (reduction_.inputs.size() + 1) <= private_cache_bytes()) return false;
+  if (partials_ != 0 || lane_of_input(0) != lane_ || reduction_.reuse == Reuse::soon) return false;
+  const std::size_t own =
+      count_ * size_of(lane_) * (reduction_.inputs.size() + reduction_.targets.size());
+  if (std::max(own, reduction_.batch_bytes) <= private_cache_bytes()) return false;
   // In place the line is in the cache already.
   for (const Input& input : reduction_.inputs) {
-    if (input.data == reduction_.targets[0].data) return false;
+    for (const Target& target : reduction_.targets) {
+      if (input.data == target.data) return false;
+    }
   }
   return true;
 }

@@ -59,6 +59,9 @@ struct Reduction {
   /// Divides the result once if not 1: how Op::mean finishes. 1 leaves partial results alone.
   double divisor = 1;
   Reuse reuse = Reuse::later;
+  /// Bytes that this and the calls around it move, if it is one of many: together they may not fit
+  /// the cache.
+  std::size_t batch_bytes = 0;
 };
 
 /// Merges of the fixed tree over `leaves` equal leaves: split at the largest power of two below n,

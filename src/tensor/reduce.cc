@@ -69,9 +69,8 @@ bool same_strides(const Tensor& a, const Tensor& b) {
 
 // The values of `tensor` in memory laid out as `like`, copied only if they are not so already.
 Tensor laid_out(const Tensor& tensor, const Tensor& like) {
-  Tensor plain = tensor.detach();
-  if (same_strides(plain, like) && !plain.is_conj() && !plain.is_neg()) return plain;
-  return at::empty_strided(like.sizes(), like.strides(), plain.options()).copy_(plain);
+  if (same_strides(tensor, like) && !tensor.is_conj() && !tensor.is_neg()) return tensor;
+  return at::empty_strided(like.sizes(), like.strides(), tensor.options()).copy_(tensor.detach());
 }
 
 at::ScalarType result_type(Combine combine, DType dtype) {
@@ -205,7 +204,7 @@ void BatchReduce::run_piece(int piece, int pieces) const {
   }
 }
 
-void BatchReduce::run_range(const Prepared& job, std::size_t begin, std::size_t end) {
+void BatchReduce::run_range(const Prepared& job, std::size_t begin, std::size_t end) const {
   if (job.combine == Combine::mean && is_integer(job.dtype)) {
     integer_mean(job.dtype, job.inputs, job.outputs, begin, end);
     return;
@@ -228,7 +227,8 @@ void BatchReduce::run_range(const Prepared& job, std::size_t begin, std::size_t 
        .merges = job.merges,
        .targets = targets,
        .count = end - begin,
-       .divisor = job.combine == Combine::mean ? static_cast<double>(job.inputs.size()) : 1.0});
+       .divisor = job.combine == Combine::mean ? static_cast<double>(job.inputs.size()) : 1.0,
+       .batch_bytes = bytes_});
 }
 
 Tensor mean_of_sum(const Tensor& sum, std::int64_t count) {

@@ -72,7 +72,7 @@ class BatchReduce {
   };
 
   static Prepared prepare(const ReduceJob& job);
-  static void run_range(const Prepared& job, std::size_t begin, std::size_t end);
+  void run_range(const Prepared& job, std::size_t begin, std::size_t end) const;
   [[nodiscard]] static std::size_t cut(const Prepared& job, std::size_t byte) noexcept;
 
   std::vector<Prepared> jobs_;

@@ -1,17 +1,23 @@
 #include "strategy/cross_device/reduce_on_lanes.h"
 
+#include <atomic>
+
 namespace lockstep::detail {
 
 void reduce_on_lanes(StrategyCore& core, const std::vector<tensor::ReduceJob>& jobs) {
   if (jobs.empty()) return;
   const tensor::BatchReduce batch(jobs);
-  const int pieces = batch.pieces(core.replicas());
-  if (pieces == 1) {
+  // More pieces than lanes, taken by whoever is free: a lane that gets its core late, or a slower
+  // one, holds nobody up.
+  constexpr int kPiecesPerLane = 8;
+  const int pieces = batch.pieces(kPiecesPerLane * core.replicas());
+  if (pieces == 1 || core.replicas() == 1) {
     batch.run();
     return;
   }
-  core.on_lanes([&](int lane) {
-    if (lane < pieces) batch.run_piece(lane, pieces);
+  std::atomic<int> next = 0;
+  core.on_lanes([&](int) {
+    for (int piece = next++; piece < pieces; piece = next++) batch.run_piece(piece, pieces);
   });
 }
 

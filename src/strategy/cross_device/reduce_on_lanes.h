@@ -1,4 +1,4 @@
-// Many reductions at once: all lanes of the strategy take a part of the bytes.
+// Many reductions at once: all lanes of the strategy take pieces of the bytes.
 #pragma once
 
 #include <vector>
