@@ -6,10 +6,10 @@
 //
 // Every worker makes the same calls in the same order; one that asks for something else is found
 // before data is mixed (Mismatch), one that does not come is named (Timeout, PeerLost). A mean
-// divides by the replicas of all workers. A batch goes out last tensor first, in packs of
-// bytes_per_pack, and nothing of another thread's call comes in between. Sparse values are gathered
-// in rank order, whatever their numbers of rows: nothing is made dense. broadcast() stays within
-// the worker.
+// divides by the replicas of all workers. Dense results are row-major. A batch goes out last tensor
+// first, in packs of bytes_per_pack, and nothing of another thread's call comes in between. Sparse
+// values are gathered in rank order, whatever their numbers of rows: nothing is made dense.
+// broadcast() stays within the worker.
 #pragma once
 
 #include <memory>

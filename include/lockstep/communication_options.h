@@ -42,7 +42,8 @@ class PackBytes {
   std::int64_t bytes_;
 };
 
-/// Seconds, or nothing. 0 is no timeout; InvalidUsage for a negative number.
+/// Seconds, or nothing. 0 is none but the session's own, which ends an operation that does not
+/// move; InvalidUsage for a negative number.
 class TimeoutSeconds {
  public:
   TimeoutSeconds() = default;

@@ -17,7 +17,8 @@ namespace lockstep {
 
 class ReductionToOneDevice : public CrossDeviceOps {
  public:
-  /// Of all components, in replica order, called once. Not used for sparse values.
+  /// Of all components, in replica order, called once; it must not write to them. Not used for
+  /// sparse values.
   using Accumulate = std::function<Tensor(const std::vector<Tensor>&)>;
 
   /// Default device: the first destination. Default accumulation: the sum in the fixed order. A

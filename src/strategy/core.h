@@ -89,7 +89,9 @@ class StrategyCore {
 /// Holds the lanes of a strategy for the length of a call.
 class Leading {
  public:
-  explicit Leading(StrategyCore& core) : core_(core) { core_.leadership().take(core_.name()); }
+  explicit Leading(StrategyCore& core, Deadline deadline = Deadline::never()) : core_(core) {
+    core_.leadership().take(core_.name(), deadline);
+  }
   ~Leading() { core_.leadership().release(); }
   Leading(const Leading&) = delete;
   Leading& operator=(const Leading&) = delete;

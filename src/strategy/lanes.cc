@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/thread.h"
+#include "lockstep/error.h"
 
 namespace lockstep::detail {
 
@@ -103,15 +104,19 @@ void Lanes::on_all(const std::function<void(int)>& work) {
   }
 }
 
-void Leadership::take(const std::string& strategy) {
+void Leadership::take(const std::string& what, Deadline deadline) {
   const std::thread::id self = std::this_thread::get_id();
   if (leader_.load() != self) {
     const auto free = [&] {
       std::thread::id nobody;
       return leader_.compare_exchange_strong(nobody, self);
     };
-    while (!gate_.wait(free, Deadline::after(kStallReport))) {
-      log_warning("waiting for another thread's run of the same {}", strategy);
+    while (!gate_.wait(free, earlier(Deadline::after(kStallReport), deadline))) {
+      if (deadline.passed()) {
+        throw Timeout(
+            fmt::format("another thread's call of the same {} was not over in time", what));
+      }
+      log_warning("waiting for another thread's call of the same {}", what);
     }
   }
   ++depth_;

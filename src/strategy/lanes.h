@@ -63,10 +63,12 @@ class Lanes {
   std::vector<std::unique_ptr<Lane>> lanes_;  // [0] has a gate only
 };
 
-/// The right to use a strategy's lanes: one thread at a time, which may take it again.
+/// The right to use something, a strategy's lanes first of all: one thread at a time, which may
+/// take it again.
 class Leadership {
  public:
-  void take(const std::string& strategy);
+  /// Timeout naming `what` if it is not free by then.
+  void take(const std::string& what, Deadline deadline = Deadline::never());
   void release() noexcept;
 
  private:

@@ -231,6 +231,14 @@ void BatchReduce::run_range(const Prepared& job, std::size_t begin, std::size_t 
        .batch_bytes = bytes_});
 }
 
+bool any_sparse(const std::vector<Tensor>& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& t) { return t.is_sparse(); });
+}
+
+bool all_sparse(const std::vector<Tensor>& tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [](const Tensor& t) { return t.is_sparse(); });
+}
+
 Tensor mean_of_sum(const Tensor& sum, std::int64_t count) {
   const DType dtype = to_dtype(sum.scalar_type());
   // A copy in any case: the sum may be somebody's.
@@ -251,8 +259,7 @@ Tensor reduce_dense(Combine combine, std::vector<Tensor> components) {
 Tensor reduce_sparse(Combine combine, const std::vector<Tensor>& components) {
   check_components(components, Layouts::any);
   const c10::AutoGradMode no_grad(false);
-  const auto is_sparse = [](const Tensor& tensor) { return tensor.is_sparse(); };
-  if (!std::all_of(components.begin(), components.end(), is_sparse)) {
+  if (!all_sparse(components)) {
     std::vector<Tensor> dense;
     for (const Tensor& component : components) {
       dense.push_back(component.is_sparse() ? component.to_dense() : component);

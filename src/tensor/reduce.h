@@ -79,6 +79,10 @@ class BatchReduce {
   std::size_t bytes_ = 0;  // that all jobs move
 };
 
+/// Sparse means COO here.
+bool any_sparse(const std::vector<Tensor>& tensors);
+bool all_sparse(const std::vector<Tensor>& tensors);
+
 /// A finished sum of `count` values as their mean: integers become floating (mean_dtype), and
 /// complex numbers are divided part by part.
 Tensor mean_of_sum(const Tensor& sum, std::int64_t count);

@@ -47,11 +47,15 @@ class ResultMemory::Blocks {
     return block;
   }
 
-  void give_back(void* block, std::size_t bytes) {
+  void give_back(void* block, std::size_t bytes) noexcept {
     const MutexLock lock(mutex_);
     used_ -= bytes;
-    waiting_.emplace(bytes, block);
-    waiting_bytes_ += bytes;
+    try {
+      waiting_.emplace(bytes, block);
+      waiting_bytes_ += bytes;
+    } catch (const std::bad_alloc&) {  // not even for a note of it
+      ::operator delete(block, kAlignment);
+    }
   }
 
   std::size_t waiting_bytes() {
@@ -87,7 +91,13 @@ Tensor ResultMemory::empty_strided(at::IntArrayRef sizes, at::IntArrayRef stride
   if (needed < kLeast) return at::empty_strided(sizes, strides, options);
   const std::size_t bytes = (needed + kPage - 1) / kPage * kPage;
   const auto drop = [blocks = blocks_, bytes](void* block) { blocks->give_back(block, bytes); };
-  return at::from_blob(blocks_->take(bytes), sizes, strides, drop, options);
+  void* const block = blocks_->take(bytes);
+  try {
+    return at::from_blob(block, sizes, strides, drop, options);
+  } catch (...) {
+    blocks_->give_back(block, bytes);
+    throw;
+  }
 }
 
 Tensor ResultMemory::empty_like(const Tensor& like, at::ScalarType dtype) {

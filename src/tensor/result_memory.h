@@ -7,6 +7,8 @@
 //   { const Tensor sum = memory.empty_like(gradient, at::kFloat); ... }
 //   const Tensor next = memory.empty_like(gradient, at::kFloat);  // the same pages
 //
+// A tensor of 64 KiB or more that lies here cannot be made larger by resize_().
+//
 // Used and waiting blocks together never take more than the most that was in use at one time.
 //
 // Threads: any. Tensors may outlive the ResultMemory.

@@ -323,6 +323,54 @@ TYPED_TEST(Reduce, TargetsLargerThanTheCache) {
     ASSERT_NO_FATAL_FAILURE(
         (Case<TypeParam>{.op = op, .merges = tree_merges(2), .count = count, .skew = skew}.check(
             this->random)));
+    ASSERT_NO_FATAL_FAILURE(
+        (Case<TypeParam>{.op = op,
+                         .merges = tree_merges(3),
+                         .count = count,
+                         .target_forms = {Form::value, Form::value, Form::value},
+                         .skew = skew}
+             .check(this->random)));
+  }
+}
+
+// Small parts of something large: several targets, each with its own place in a cache line, and
+// nothing written beside them.
+TEST(LargeBatch, ItsPartsAreWrittenExactly) {
+  constexpr std::size_t kTargets = 3;
+  constexpr std::size_t kRoom = 512;
+  constexpr float kUntouched = -7;
+  const std::vector<float> a(kRoom, 1.5F);
+  const std::vector<float> b(kRoom, 2.0F);
+  const Input inputs[] = {{a.data()}, {b.data()}};
+  for (const std::int64_t cpu : available_targets()) {
+    const OnTarget on(cpu);
+    for (const std::size_t apart : {0U, 1U, 16U}) {  // elements; 16 are a cache line
+      for (std::size_t begin = 0; begin < 20; ++begin) {
+        for (const std::size_t count : {1U, 15U, 16U, 17U, 64U, 200U}) {
+          alignas(64) float memory[kTargets][kRoom];
+          Target targets[kTargets];
+          for (std::size_t t = 0; t < kTargets; ++t) {
+            std::fill_n(memory[t], kRoom, kUntouched);
+            targets[t] = {memory[t] + begin + apart * t};
+          }
+          reduce({.op = Op::sum,
+                  .dtype = DType::float32,
+                  .inputs = inputs,
+                  .merges = tree_merges(2),
+                  .targets = targets,
+                  .count = count,
+                  .batch_bytes = std::size_t{1} << 40});
+          for (std::size_t t = 0; t < kTargets; ++t) {
+            const std::size_t from = begin + apart * t;
+            for (std::size_t i = 0; i < kRoom; ++i) {
+              const bool written = i >= from && i < from + count;
+              ASSERT_EQ(memory[t][i], written ? 3.5F : kUntouched)
+                  << hwy::TargetName(cpu) << " " << begin << " " << apart << " " << count;
+            }
+          }
+        }
+      }
+    }
   }
 }
 

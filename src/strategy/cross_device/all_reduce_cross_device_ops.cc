@@ -25,21 +25,11 @@ void check_not_negative(std::int64_t number, const char* name) {
   }
 }
 
-/// A value that is dense and goes back to the devices it comes from, in whatever order.
-bool can_be_all_reduced(const ReducePair& pair) {
+/// A value that goes back to the devices it comes from, in whatever order.
+bool stays_on_its_devices(const ReducePair& pair) {
   const DeviceList& from = pair.value.devices();
   const DeviceList& to = pair.destinations.devices();
   return std::is_permutation(from.begin(), from.end(), to.begin(), to.end());
-}
-
-bool all_sparse(const ReducePair& pair) {
-  const auto& each = pair.value.components();
-  return std::all_of(each.begin(), each.end(), [](const Tensor& t) { return t.is_sparse(); });
-}
-
-bool any_sparse(const ReducePair& pair) {
-  const auto& each = pair.value.components();
-  return std::any_of(each.begin(), each.end(), [](const Tensor& t) { return t.is_sparse(); });
 }
 
 std::vector<detail::Pack> packs_of(const std::vector<tensor::ReduceJob>& jobs,
@@ -110,10 +100,11 @@ std::vector<Mirrored<Tensor>> AllReduceCrossDeviceOps::do_batch_reduce(
   };
   std::vector<Series> all;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
-    if (all_sparse(pairs[i]) && !explained_sparse_.exchange(true)) {
-      log_info("sparse values are not all-reduced: they are gathered on one device");
+    const bool sparse = tensor::any_sparse(pairs[i].value.components());
+    if (sparse && !explained_sparse_.exchange(true)) {
+      log_warning("sparse values are not all-reduced: they are put together on one device");
     }
-    if (any_sparse(pairs[i]) || !can_be_all_reduced(pairs[i])) {
+    if (sparse || !stays_on_its_devices(pairs[i])) {
       others.push_back(pairs[i]);
       other_of.push_back(i);
       continue;

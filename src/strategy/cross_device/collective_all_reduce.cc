@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/deadline.h"
 #include "base/log.h"
 #include "lockstep/coll/batch.h"
 #include "strategy/core.h"
@@ -25,36 +26,69 @@ namespace lockstep {
 namespace {
 
 using std::chrono::nanoseconds;
-using std::chrono::steady_clock;
+/// Words in which workers say what they ask for; different words, Mismatch.
+using Agreement = std::vector<std::int64_t>;
 
 coll::Buffer buffer_of(const Tensor& dense) {
   return {tensor::to_dtype(dense.scalar_type()), dense.data_ptr(),
           static_cast<std::size_t>(dense.numel())};
 }
 
-/// What every worker must agree on besides the length of the first axis.
-std::int64_t fingerprint(const Tensor& rows) {
+/// The values as they lie in memory, row by row.
+Tensor plain(const Tensor& tensor) {
+  return tensor.detach().resolve_conj().resolve_neg().contiguous();
+}
+
+void add_shape(Agreement& words, const Tensor& tensor) {
+  words.push_back(static_cast<std::int64_t>(tensor.scalar_type()));
+  words.push_back(tensor.dim());
+  words.insert(words.end(), tensor.sizes().begin(), tensor.sizes().end());
+}
+
+std::int64_t hash_of(const Agreement& words) {
   std::uint64_t hash = 14695981039346656037U;
-  const auto mix = [&](std::int64_t number) {
-    hash = (hash ^ static_cast<std::uint64_t>(number)) * 1099511628211U;
-  };
-  mix(static_cast<std::int64_t>(rows.scalar_type()));
-  for (std::int64_t axis = 1; axis < rows.dim(); ++axis) mix(rows.size(axis));
+  for (const std::int64_t word : words) {
+    hash = (hash ^ static_cast<std::uint64_t>(word)) * 1099511628211U;
+  }
   return static_cast<std::int64_t>(hash);
 }
 
-/// One dense value on its way.
-struct DenseValue {
-  std::size_t pair;
-  std::vector<Tensor> inputs;  // contiguous, one a local device
-  Tensor sum = {};             // or the mean; contiguous
-  bool divide = false;         // the sum is one of integers whose mean is wanted
+/// A value that is ready to be sent: everything that can be wrong with it here has been found.
+struct Outgoing {
+  const ReducePair* pair;
+  std::vector<Tensor> inputs = {};  // dense, one a local device; of the dtype that is added
+  Tensor sparse = {};               // or the local components, put together
+  bool divide = false;              // the sum is one of integers whose mean is wanted
+  Tensor result = {};
+  bool shares_memory = false;  // the result is a part of something larger
+
+  Outgoing(ReduceOp op, const ReducePair& from) : pair(&from) {
+    const std::vector<Tensor>& each = from.value.components();
+    if (tensor::all_sparse(each)) {
+      sparse = tensor::reduce_sparse(tensor::Combine::sum, each);
+      return;
+    }
+    for (const Tensor& component : each) {
+      inputs.push_back(plain(component.is_sparse() ? component.to_dense() : component));
+    }
+    tensor::check_dense(inputs);
+    // Integers are added up as int64, and divided once all have been.
+    divide = op == ReduceOp::mean && is_integer(tensor::to_dtype(dtype()));
+    for (Tensor& input : inputs) {
+      if (divide) input = input.to(at::kLong);
+    }
+  }
+
+  /// Of the value, whatever is added.
+  [[nodiscard]] at::ScalarType dtype() const {
+    return pair->value.components().front().scalar_type();
+  }
 };
 
 /// Operations under way. Their memory may not go before they are over, whatever happens here.
 class Works {
  public:
-  Works() = default;
+  explicit Works(std::size_t count) { works_.reserve(count); }
   ~Works() {
     for (coll::Work& work : works_) {
       try {
@@ -66,8 +100,8 @@ class Works {
   Works(const Works&) = delete;
   Works& operator=(const Works&) = delete;
 
-  void add(coll::Work work) { works_.push_back(std::move(work)); }
   void keep(const Tensor& memory) { memory_.push_back(memory); }
+  void add(coll::Work work) { works_.push_back(std::move(work)); }
   void wait() {
     for (coll::Work& work : works_) work.wait();
     works_.clear();
@@ -88,33 +122,36 @@ Tensor part_of(const Tensor& flat, std::int64_t begin, const Tensor& like) {
   return flat.narrow(0, begin, like.numel()).view(like.sizes());
 }
 
-/// The first destination takes the result itself, the others copies: all lanes make a part of them.
-std::vector<Mirrored<Tensor>> copied_to_destinations(std::span<const ReducePair> pairs,
-                                                     const std::vector<Tensor>& reduced) {
+/// A result that has memory to itself goes to the first destination as it is; the others get
+/// copies, of which all lanes make a part.
+std::vector<Mirrored<Tensor>> to_destinations(const std::vector<Outgoing>& all) {
   detail::StrategyCore& core = detail::current_core();
-  std::vector<std::vector<Tensor>> copies(pairs.size());
-  for (std::size_t i = 0; i < pairs.size(); ++i) {
-    const std::size_t devices = pairs[i].destinations.devices().size();
-    copies[i].push_back(reduced[i]);
-    for (std::size_t k = 1; k < devices; ++k) {
-      copies[i].push_back(reduced[i].is_sparse() ? reduced[i].clone()
-                                                 : core.result_memory().empty_like(
-                                                       reduced[i], reduced[i].scalar_type()));
+  std::vector<std::vector<Tensor>> copies(all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Tensor& result = all[i].result;
+    while (copies[i].size() < all[i].pair->destinations.devices().size()) {
+      if (copies[i].empty() && !all[i].shares_memory) {
+        copies[i].push_back(result);
+      } else if (result.is_sparse()) {
+        copies[i].push_back(result.clone());
+      } else {
+        copies[i].push_back(core.result_memory().empty_like(result, result.scalar_type()));
+      }
     }
   }
   const auto lanes = static_cast<std::size_t>(core.replicas());
   core.on_lanes([&](int lane) {
-    for (std::size_t i = 0; i < pairs.size(); ++i) {
-      if (reduced[i].is_sparse()) continue;
-      for (std::size_t k = 1; k < copies[i].size(); ++k) {
-        if ((k - 1) % lanes == static_cast<std::size_t>(lane)) copy_bytes(reduced[i], copies[i][k]);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (all[i].result.is_sparse()) continue;
+      for (auto k = static_cast<std::size_t>(lane); k < copies[i].size(); k += lanes) {
+        if (!copies[i][k].is_same(all[i].result)) copy_bytes(all[i].result, copies[i][k]);
       }
     }
   });
   std::vector<Mirrored<Tensor>> results;
-  results.reserve(pairs.size());
-  for (std::size_t i = 0; i < pairs.size(); ++i) {
-    results.emplace_back(std::move(copies[i]), pairs[i].destinations.devices());
+  results.reserve(all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    results.emplace_back(std::move(copies[i]), all[i].pair->destinations.devices());
   }
   return results;
 }
@@ -142,44 +179,66 @@ class CollectiveAllReduce::Impl {
   coll::Session& session() noexcept { return session_; }
   [[nodiscard]] std::size_t local_devices() const noexcept { return devices_.size(); }
 
-  /// One call: its turn among the threads, its name and its deadline.
+  /// One call: its deadline, its turn among the threads, and its name.
   class Call {
    public:
     Call(Impl& impl, const char* what, const CommunicationOptions& options)
-        : impl_(impl), options_(impl.options_.merged(options)) {
-      impl_.turn_.take("CollectiveAllReduce");
-      impl_.explain_engine(options_.implementation);
-      name_ = fmt::format("{} group {} instance {}", what, impl_.group_,
-                          impl_.keys_.next_instance_key(impl_.group_, impl_.devices_.front()));
-      const double seconds = options_.timeout_seconds.value().value_or(0);
-      if (seconds > 0) {
-        deadline_ = steady_clock::now() +
-                    std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(seconds));
-      }
+        : options_(impl.options_.merged(options)), deadline_(deadline_of(options_)) {
+      // The lanes first, as a step has them when it comes here: the other way round two threads
+      // could each have what the other waits for.
+      detail::StrategyCore& core = detail::current_core();
+      if (core.replicas() > 1) leading_.emplace(core, deadline_);
+      turn_.emplace(impl.turn_, deadline_);
+      impl.explain_engine(options_.implementation);
+      name_ = fmt::format("{} group {} instance {}", what, impl.group_,
+                          impl.keys_.next_instance_key(impl.group_, impl.devices_.front()));
     }
-    ~Call() { impl_.turn_.release(); }
-    Call(const Call&) = delete;
-    Call& operator=(const Call&) = delete;
 
     [[nodiscard]] const CommunicationOptions& options() const noexcept { return options_; }
-    [[nodiscard]] coll::CallOptions next() const {
-      coll::CallOptions call{.name = name_};
-      if (deadline_) {
-        call.timeout = std::max(nanoseconds(1), nanoseconds(*deadline_ - steady_clock::now()));
+    /// For the next operation; it may take what is left of the time.
+    [[nodiscard]] coll::CallOptions next(std::span<const std::int64_t> agreement = {}) const {
+      coll::CallOptions call{.name = name_, .shape = agreement};
+      if (!deadline_.is_never()) {
+        const nanoseconds left = deadline_.time() - MonotonicClock().now();
+        call.timeout = std::max(nanoseconds(1), left);
       }
       return call;
     }
 
    private:
-    Impl& impl_;
+    class Turn {
+     public:
+      Turn(detail::Leadership& turn, Deadline deadline) : turn_(turn) {
+        turn_.take("CollectiveAllReduce", deadline);
+      }
+      ~Turn() { turn_.release(); }
+      Turn(const Turn&) = delete;
+      Turn& operator=(const Turn&) = delete;
+
+     private:
+      detail::Leadership& turn_;
+    };
+
+    static Deadline deadline_of(const CommunicationOptions& options) {
+      constexpr double kForever = 1e9;  // seconds
+      const double seconds = options.timeout_seconds.value().value_or(0);
+      if (seconds <= 0 || seconds >= kForever) return Deadline::never();
+      return Deadline::after(
+          std::chrono::duration_cast<nanoseconds>(std::chrono::duration<double>(seconds)));
+    }
+
     CommunicationOptions options_;
+    Deadline deadline_;
+    std::optional<detail::Leading> leading_;
+    std::optional<Turn> turn_;
     std::string name_;
-    std::optional<steady_clock::time_point> deadline_;
   };
 
-  void all_reduce(const Call& call, ReduceOp op, std::vector<DenseValue>& values);
-  Tensor all_gather_rows(const Call& call, const Tensor& rows);
-  Tensor reduce_sparse(const Call& call, ReduceOp op, const std::vector<Tensor>& components);
+  void reduce_dense(const Call& call, ReduceOp op, const std::vector<Outgoing*>& values);
+  void reduce_sparse(const Call& call, ReduceOp op, Outgoing& value);
+  /// Every worker's rows, in rank order. Besides the number of rows all must be the same, also what
+  /// `agreement` says.
+  Tensor all_gather_rows(const Call& call, const Tensor& rows, Agreement agreement);
 
  private:
   void explain_engine(Communication implementation) {
@@ -188,10 +247,9 @@ class CollectiveAllReduce::Impl {
     log_warning("communication {}: not built here; the host's collectives are used",
                 implementation.name());
   }
-  void start_in_place(const Call& call, Op op, std::vector<DenseValue>& values,
-                      const detail::Pack& pack, Works& works);
-  void start_packed(const Call& call, Op op, std::vector<DenseValue>& values,
-                    const detail::Pack& pack, Works& works);
+  using Pack = std::vector<Outgoing*>;
+  void start_in_place(const coll::CallOptions& options, Op op, const Pack& pack, Works& works);
+  void start_packed(const coll::CallOptions& options, Op op, const Pack& pack, Works& works);
 
   coll::Session session_;
   DeviceList devices_;
@@ -203,30 +261,27 @@ class CollectiveAllReduce::Impl {
 };
 
 // With one local device everything is reduced where it lies.
-void CollectiveAllReduce::Impl::start_in_place(const Call& call, Op op,
-                                               std::vector<DenseValue>& values,
-                                               const detail::Pack& pack, Works& works) {
+void CollectiveAllReduce::Impl::start_in_place(const coll::CallOptions& options, Op op,
+                                               const Pack& pack, Works& works) {
   coll::Batch batch = session_.batch();
-  for (const detail::Piece& piece : pack) {
-    DenseValue& value = values[piece.item];
-    const Tensor& input = value.inputs.front();
-    value.sum = detail::current_core().result_memory().empty_like(input, input.scalar_type());
-    batch.all_reduce(op, buffer_of(input), buffer_of(value.sum));
+  for (Outgoing* value : pack) {
+    const Tensor& input = value->inputs.front();
+    value->result = detail::current_core().result_memory().empty_like(input, input.scalar_type());
+    batch.all_reduce(op, buffer_of(input), buffer_of(value->result));
   }
-  works.add(batch.start(call.next()));
+  works.add(batch.start(options));
 }
 
 // A list of tensors from each of several devices is more than a session takes: end to end they are
 // one tensor a device, each copied by its replica's thread.
-void CollectiveAllReduce::Impl::start_packed(const Call& call, Op op,
-                                             std::vector<DenseValue>& values,
-                                             const detail::Pack& pack, Works& works) {
+void CollectiveAllReduce::Impl::start_packed(const coll::CallOptions& options, Op op,
+                                             const Pack& pack, Works& works) {
   detail::StrategyCore& core = detail::current_core();
-  const at::ScalarType dtype = values[pack.front().item].inputs.front().scalar_type();
   std::int64_t elements = 0;
-  for (const detail::Piece& piece : pack) elements += piece.end;
+  for (const Outgoing* value : pack) elements += value->inputs.front().numel();
   const auto flat = [&] {
-    const Tensor memory = core.result_memory().empty(elements, dtype);
+    const Tensor memory =
+        core.result_memory().empty(elements, pack.front()->inputs.front().scalar_type());
     works.keep(memory);
     return memory;
   };
@@ -238,69 +293,77 @@ void CollectiveAllReduce::Impl::start_packed(const Call& call, Op op,
   }
   const Tensor sum = flat();
   std::int64_t begin = 0;
-  for (const detail::Piece& piece : pack) {
-    DenseValue& value = values[piece.item];
-    value.sum = part_of(sum, begin, value.inputs.front());
-    begin += piece.end;
+  for (Outgoing* value : pack) {
+    value->result = part_of(sum, begin, value->inputs.front());
+    value->shares_memory = true;
+    begin += value->result.numel();
   }
+  const auto lanes = static_cast<std::size_t>(core.replicas());
   core.on_lanes([&](int lane) {
-    for (auto k = static_cast<std::size_t>(lane); k < packed.size();
-         k += static_cast<std::size_t>(core.replicas())) {
+    for (auto k = static_cast<std::size_t>(lane); k < packed.size(); k += lanes) {
       std::int64_t at = 0;
-      for (const detail::Piece& piece : pack) {
-        const Tensor& input = values[piece.item].inputs[k];
-        copy_bytes(input, part_of(packed[k], at, input));
-        at += piece.end;
+      for (const Outgoing* value : pack) {
+        copy_bytes(value->inputs[k], part_of(packed[k], at, value->inputs[k]));
+        at += value->inputs[k].numel();
       }
     }
   });
   works.add(session_.start_all_reduce(op, std::span<const coll::ConstBuffer>(inputs),
-                                      buffer_of(sum), call.next()));
+                                      buffer_of(sum), options));
 }
 
-void CollectiveAllReduce::Impl::all_reduce(const Call& call, ReduceOp op,
-                                           std::vector<DenseValue>& values) {
+void CollectiveAllReduce::Impl::reduce_dense(const Call& call, ReduceOp op,
+                                             const std::vector<Outgoing*>& values) {
   std::vector<detail::PackItem> items;
-  for (DenseValue& value : values) {
-    const DType dtype = tensor::to_dtype(value.inputs.front().scalar_type());
-    // Integers are added up as int64, and divided once all have been.
-    value.divide = op == ReduceOp::mean && is_integer(dtype);
-    for (Tensor& input : value.inputs) {
-      input = value.divide ? input.to(at::kLong).contiguous() : input.contiguous();
-    }
-    items.push_back({value.inputs.front().scalar_type(), value.inputs.front().numel()});
+  for (const Outgoing* value : values) {
+    items.push_back({value->inputs.front().scalar_type(), value->inputs.front().numel()});
   }
-  Works works;
-  for (const detail::Pack& pack : detail::fill(items, call.options().bytes_per_pack)) {
-    const bool mean = op == ReduceOp::mean && !values[pack.front().item].divide;
+  const auto packs = detail::fill(items, call.options().bytes_per_pack);
+  Works works(packs.size());
+  for (const detail::Pack& pieces : packs) {
+    Pack pack;
+    Agreement agreement = {static_cast<std::int64_t>(op)};
+    for (const detail::Piece& piece : pieces) {
+      pack.push_back(values[piece.item]);
+      add_shape(agreement, pack.back()->inputs.front());
+      agreement.push_back(static_cast<std::int64_t>(pack.back()->dtype()));
+    }
+    const bool mean = op == ReduceOp::mean && !pack.front()->divide;
     const Op sum_or_mean = mean ? Op::mean : Op::sum;
     if (devices_.size() == 1) {
-      start_in_place(call, sum_or_mean, values, pack, works);
+      start_in_place(call.next(agreement), sum_or_mean, pack, works);
     } else {
-      start_packed(call, sum_or_mean, values, pack, works);
+      start_packed(call.next(agreement), sum_or_mean, pack, works);
     }
   }
   works.wait();
-  for (DenseValue& value : values) {
-    if (value.divide) value.sum = tensor::mean_of_sum(value.sum, group_size());
+  for (Outgoing* value : values) {
+    if (!value->divide) continue;
+    const DType mean = tensor::mean_dtype(tensor::to_dtype(value->dtype()));
+    value->result =
+        tensor::mean_of_sum(value->result, group_size()).to(tensor::to_scalar_type(mean));
+    value->shares_memory = false;
   }
 }
 
-Tensor CollectiveAllReduce::Impl::all_gather_rows(const Call& call, const Tensor& rows) {
-  const Tensor own = rows.contiguous();
-  std::vector<std::int64_t> mine = {own.size(0), fingerprint(own)};
+Tensor CollectiveAllReduce::Impl::all_gather_rows(const Call& call, const Tensor& rows,
+                                                  Agreement agreement) {
+  const Tensor own = plain(rows);
+  std::vector<std::int64_t> sizes = own.sizes().vec();
+  sizes[0] = 0;
+  agreement.push_back(static_cast<std::int64_t>(own.scalar_type()));
+  agreement.insert(agreement.end(), sizes.begin(), sizes.end());
+  const std::vector<std::int64_t> mine = {own.size(0), hash_of(agreement)};
   std::vector<std::int64_t> all(2 * static_cast<std::size_t>(session_.size()));
   session_.all_gather(std::span<const std::int64_t>(mine), std::span(all), {}, call.next());
   const std::int64_t row = c10::multiply_integers(own.sizes().slice(1));
   std::vector<std::uint64_t> counts;
-  std::vector<std::int64_t> sizes = own.sizes().vec();
-  sizes[0] = 0;
   for (std::size_t rank = 0; rank < all.size() / 2; ++rank) {
     if (all[2 * rank + 1] != mine[1]) {
       throw Mismatch(fmt::format(
-          "gather: worker {} has rows of another shape or dtype than worker {}, which has {} [{}]; "
-          "only the number of rows may differ",
-          rank, session_.rank(), c10::toString(own.scalar_type()), tensor::shape_text(own)));
+          "gather: worker {} asks for something else than worker {}, which has {} of {}: the op, "
+          "the axis, the dtype and the shape but for the number of rows must be the same on all",
+          rank, session_.rank(), tensor::shape_text(own), c10::toString(own.scalar_type())));
     }
     sizes[0] += all[2 * rank];
     counts.push_back(static_cast<std::uint64_t>(all[2 * rank] * row));
@@ -310,13 +373,13 @@ Tensor CollectiveAllReduce::Impl::all_gather_rows(const Call& call, const Tensor
   return gathered;
 }
 
-Tensor CollectiveAllReduce::Impl::reduce_sparse(const Call& call, ReduceOp op,
-                                                const std::vector<Tensor>& components) {
-  const Tensor local = tensor::reduce_sparse(tensor::Combine::sum, components);
-  const Tensor indices = all_gather_rows(call, local._indices().t());
-  Tensor values = all_gather_rows(call, local._values());
+void CollectiveAllReduce::Impl::reduce_sparse(const Call& call, ReduceOp op, Outgoing& value) {
+  Agreement agreement = {static_cast<std::int64_t>(op), value.sparse.sparse_dim()};
+  add_shape(agreement, value.sparse);
+  const Tensor indices = all_gather_rows(call, value.sparse._indices().t(), agreement);
+  Tensor values = all_gather_rows(call, value.sparse._values(), agreement);
   if (op == ReduceOp::mean) values = tensor::mean_of_sum(values, group_size());
-  return at::_sparse_coo_tensor_unsafe(indices.t(), values, local.sizes());
+  value.result = at::_sparse_coo_tensor_unsafe(indices.t(), values, value.sparse.sizes());
 }
 
 CollectiveAllReduce::CollectiveAllReduce(coll::Session session, DeviceList devices,
@@ -338,35 +401,30 @@ std::vector<Mirrored<Tensor>> CollectiveAllReduce::do_batch_reduce(
           pair.value.components().size(), impl_->local_devices()));
     }
   }
-  const Impl::Call call(*impl_, "reduce", options);
-  std::vector<Tensor> reduced(pairs.size());
-  // Last to first: that is the order in which gradients are ready.
-  std::vector<DenseValue> dense;
-  for (std::size_t i = pairs.size(); i-- > 0;) {
-    const std::vector<Tensor>& each = pairs[i].value.components();
-    const auto is_sparse = [](const Tensor& tensor) { return tensor.is_sparse(); };
-    if (std::all_of(each.begin(), each.end(), is_sparse)) {
-      reduced[i] = impl_->reduce_sparse(call, op, each);
-      continue;
-    }
-    DenseValue value{.pair = i, .inputs = {}};
-    for (const Tensor& component : each) {
-      value.inputs.push_back(component.is_sparse() ? component.to_dense() : component.detach());
-    }
-    tensor::check_dense(value.inputs);
-    dense.push_back(std::move(value));
-  }
-  impl_->all_reduce(call, op, dense);
-  for (DenseValue& value : dense) reduced[value.pair] = std::move(value.sum);
+  // All that can be wrong here is found before the first byte is sent.
+  std::vector<Outgoing> all;
+  all.reserve(pairs.size());
+  for (const ReducePair& pair : pairs) all.emplace_back(op, pair);
 
-  return copied_to_destinations(pairs, reduced);
+  const Impl::Call call(*impl_, "reduce", options);
+  // Last to first: that is the order in which gradients are ready.
+  std::vector<Outgoing*> dense;
+  for (auto value = all.rbegin(); value != all.rend(); ++value) {
+    if (value->sparse.defined()) {
+      impl_->reduce_sparse(call, op, *value);
+    } else {
+      dense.push_back(&*value);
+    }
+  }
+  impl_->reduce_dense(call, op, dense);
+  return to_destinations(all);
 }
 
 Tensor CollectiveAllReduce::do_all_gather(const std::vector<Tensor>& components, std::int64_t axis,
                                           const CommunicationOptions& options) {
+  const Tensor local = at::cat(components, axis).transpose(0, axis);
   const Impl::Call call(*impl_, "all_gather", options);
-  const Tensor rows = at::cat(components, axis).transpose(0, axis);
-  return impl_->all_gather_rows(call, rows).transpose(0, axis);
+  return impl_->all_gather_rows(call, local, {axis}).transpose(0, axis);
 }
 
 }  // namespace lockstep

@@ -4,6 +4,8 @@
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "strategy/core.h"
 #include "tensor/torch_text.h"
 
@@ -28,7 +30,14 @@ void check_destinations(const Destinations& destinations, const char* method) {
   if (destinations.devices().empty()) {
     throw InvalidUsage(fmt::format("{}: destinations can not be empty", method));
   }
-  device_table().check(destinations.devices());
+  const DeviceList& devices = destinations.devices();
+  device_table().check(devices);
+  for (auto device = devices.begin(); device != devices.end(); ++device) {
+    if (std::find(devices.begin(), device, *device) != device) {
+      throw InvalidUsage(
+          fmt::format("{}: {} is twice among the destinations", method, device->str()));
+    }
+  }
 }
 
 /// Every component is there, and where its value says.

@@ -66,6 +66,7 @@ void hierarchical_copy(StrategyCore& core, const std::vector<tensor::ReduceJob>&
           const std::size_t size = from.element_size();
           const std::size_t offset = static_cast<std::size_t>(piece.begin) * size;
           const std::size_t bytes = static_cast<std::size_t>(piece.end - piece.begin) * size;
+          if (bytes == 0) continue;
           std::memcpy(static_cast<std::byte*>(to.data_ptr()) + offset,
                       static_cast<const std::byte*>(from.data_ptr()) + offset, bytes);
         }

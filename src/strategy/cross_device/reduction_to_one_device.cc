@@ -10,13 +10,6 @@ namespace lockstep {
 
 namespace {
 
-bool any_sparse(const std::vector<Tensor>& tensors) {
-  for (const Tensor& tensor : tensors) {
-    if (tensor.is_sparse()) return true;
-  }
-  return false;
-}
-
 /// A single component that is where it should go, and of the result's dtype.
 bool is_its_own_result(ReduceOp op, const ReducePair& pair) {
   const Tensor& first = pair.value.components().front();
@@ -59,12 +52,12 @@ std::vector<Mirrored<Tensor>> ReductionToOneDevice::do_batch_reduce(
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     const std::vector<Tensor>& each = pairs[i].value.components();
     const DeviceList& devices = pairs[i].destinations.devices();
-    if (any_sparse(each)) {
+    if (is_its_own_result(op, pairs[i])) {
+      results[i].emplace(std::vector{each.front().detach()}, devices);
+    } else if (tensor::any_sparse(each)) {
       results[i] = do_broadcast(tensor::reduce_sparse(combine, each), devices);
     } else if (accumulation_fn_) {
       results[i] = do_broadcast(accumulate(op, pairs[i]), devices);
-    } else if (is_its_own_result(op, pairs[i])) {
-      results[i].emplace(std::vector{each.front().detach()}, devices);
     } else {
       jobs.push_back(
           tensor::make_job(combine, each, static_cast<int>(devices.size()), core.result_memory()));

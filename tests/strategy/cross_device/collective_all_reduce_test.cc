@@ -1,7 +1,9 @@
 // Cross-device ops over the workers of a group: here threads of one process, each with a session.
 #include "lockstep/collective_all_reduce.h"
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <thread>
 
@@ -231,16 +233,19 @@ TEST_F(CollectiveTest, Case80EveryAlgorithmIsAPlainSum) {
 
 bool same_bits(const Tensor& a, const Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
-         std::memcmp(a.contiguous().data_ptr(), b.contiguous().data_ptr(), a.nbytes()) == 0;
+         (a.nbytes() == 0 ||
+          std::memcmp(a.contiguous().data_ptr(), b.contiguous().data_ptr(), a.nbytes()) == 0);
 }
 
 // 4 replicas as 1 x 4, 2 x 2 and 4 x 1, packed or not: the bits of one process.
 TEST_F(CollectiveTest, TheLayoutDoesNotChangeTheBits) {
-  const at::ScalarType types[] = {torch::kFloat, torch::kBFloat16, torch::kInt, torch::kDouble};
+  const at::ScalarType types[] = {torch::kFloat, torch::kBFloat16, torch::kInt,
+                                  torch::kChar,  torch::kShort,    torch::kComplexFloat,
+                                  torch::kByte,  torch::kDouble};
   std::vector<std::vector<Tensor>> replicas(4);
   for (auto& own : replicas) {
     for (std::int64_t k = 0; k < 8; ++k) {
-      own.push_back((torch::randn({k * 37, 3}) * 1000).to(types[k % 4]).transpose(0, 1));
+      own.push_back((torch::randn({k * 37, 3}) * 100).to(types[k]).transpose(0, 1));
     }
   }
   for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean}) {
@@ -273,20 +278,145 @@ TEST_F(CollectiveTest, TheLayoutDoesNotChangeTheBits) {
   }
 }
 
-TEST_F(CollectiveTest, DisagreementsAreFound) {
-  EXPECT_THROW(run_workers(2, 1,
-                           [](CollectiveAllReduce& ops, int rank) {
-                             const auto value = here({torch::ones({rank + 1})});
-                             ops.reduce(ReduceOp::sum, value, value);
-                           }),
-               Mismatch);
-  EXPECT_THROW(run_workers(2, 1,
-                           [](CollectiveAllReduce& ops, int rank) {
-                             const auto value =
-                                 here({torch::ones({2}, rank == 0 ? torch::kFloat : torch::kInt)});
-                             ops.reduce(ReduceOp::sum, value, value);
-                           }),
-               Mismatch);
+TEST_F(CollectiveTest, EveryKindOfTensor) {
+  run_workers(2, 1, [](CollectiveAllReduce& ops, int) {
+    const Tensor z = torch::complex(torch::ones({3}), torch::full({3}, 2.0F));
+    const auto turned = here({at::conj(z)});
+    EXPECT_TRUE(torch::equal(ops.reduce(ReduceOp::sum, turned, turned)[0],
+                             (at::conj(z) * 2).resolve_conj()));
+    const auto negative = here({at::_neg_view(torch::ones({2}))});
+    EXPECT_THAT(numbers(ops.reduce(ReduceOp::sum, negative, negative)[0]), ElementsAre(-2, -2));
+    EXPECT_THAT(numbers(ops.all_gather(negative, "CPU:0")[0]), ElementsAre(-1, -1, -1, -1));
+    const auto recorded = here({torch::full({}, 3.0, torch::requires_grad())});
+    const Tensor sum = ops.reduce(ReduceOp::sum, recorded, recorded)[0];
+    EXPECT_EQ(sum.dim(), 0);
+    EXPECT_EQ(number(sum), 6);
+    EXPECT_FALSE(sum.requires_grad());
+    const auto empty = here({torch::empty({0, 4})});
+    EXPECT_EQ(ops.reduce(ReduceOp::mean, empty, empty)[0].size(1), 4);
+  });
+}
+
+TEST_F(CollectiveTest, EveryResultHasItsOwnMemory) {
+  run_workers(2, 2, [](CollectiveAllReduce& ops, int) {
+    const std::vector<ReducePair> pairs(2, ReducePair{numbered(0, 2), devices(2)});
+    const auto results = ops.batch_reduce(ReduceOp::sum, pairs);
+    std::vector<const void*> storages;
+    for (const auto& result : results) {
+      for (int i = 0; i < 2; ++i) storages.push_back(result[i].storage().data());
+    }
+    std::sort(storages.begin(), storages.end());
+    EXPECT_EQ(std::adjacent_find(storages.begin(), storages.end()), storages.end());
+  });
+}
+
+/// What every worker of two gets from fn(ops, rank), which they should not agree on.
+void expect_mismatch(int local, const std::function<void(CollectiveAllReduce&, int)>& fn) {
+  std::atomic<int> found = 0;
+  run_workers(2, local, [&](CollectiveAllReduce& ops, int rank) {
+    EXPECT_THROW(fn(ops, rank), Mismatch);
+    ++found;
+  });
+  EXPECT_EQ(found, 2);
+}
+
+TEST_F(CollectiveTest, DisagreementsAreFoundBeforeDataIsMixed) {
+  for (const int local : {1, 2}) {
+    const auto value = [&](const Tensor& one) {
+      return here(std::vector<Tensor>(static_cast<std::size_t>(local), one));
+    };
+    const auto reduce = [&](CollectiveAllReduce& ops, ReduceOp op, const Tensor& one) {
+      ops.reduce(op, value(one), "CPU:0");
+    };
+    expect_mismatch(local, [&](CollectiveAllReduce& ops, int rank) {
+      reduce(ops, ReduceOp::sum, torch::ones({rank + 1}));
+    });
+    expect_mismatch(local, [&](CollectiveAllReduce& ops, int rank) {
+      reduce(ops, ReduceOp::sum, torch::ones({2 + rank, 3 - rank}));  // [2, 3] and [3, 2]
+    });
+    expect_mismatch(local, [&](CollectiveAllReduce& ops, int rank) {
+      reduce(ops, ReduceOp::sum, torch::ones({2}, rank == 0 ? torch::kFloat : torch::kInt));
+    });
+    // Both are added as int64.
+    expect_mismatch(local, [&](CollectiveAllReduce& ops, int rank) {
+      reduce(ops, ReduceOp::mean, torch::ones({2}, rank == 0 ? torch::kLong : torch::kInt));
+    });
+    expect_mismatch(local, [&](CollectiveAllReduce& ops, int rank) {
+      reduce(ops, rank == 0 ? ReduceOp::sum : ReduceOp::mean, torch::ones({2}, torch::kLong));
+    });
+    // A batch with the same number of elements, cut otherwise.
+    expect_mismatch(local, [&](CollectiveAllReduce& ops, int rank) {
+      const Tensor two = torch::ones({2});
+      const Tensor four = torch::ones({4});
+      const std::vector<ReducePair> pairs = {{value(rank == 0 ? two : four), "CPU:0"},
+                                             {value(rank == 0 ? four : two), "CPU:0"}};
+      ops.batch_reduce(ReduceOp::sum, pairs);
+    });
+    const auto rows = [](std::int64_t height) {
+      return torch::sparse_coo_tensor(torch::zeros({1, 1}, torch::kLong), torch::ones({1, 1}),
+                                      {height, 1});
+    };
+    expect_mismatch(local, [&](CollectiveAllReduce& ops, int rank) {
+      reduce(ops, ReduceOp::sum, rows(rank == 0 ? 4 : 10));
+    });
+    expect_mismatch(local, [&](CollectiveAllReduce& ops, int rank) {
+      reduce(ops, rank == 0 ? ReduceOp::sum : ReduceOp::mean, rows(4));
+    });
+    expect_mismatch(local, [&](CollectiveAllReduce& ops, int rank) {
+      reduce(ops, ReduceOp::sum, rank == 0 ? rows(4) : torch::ones({4, 1}));
+    });
+    expect_mismatch(local, [&](CollectiveAllReduce& ops, int rank) {
+      ops.all_gather(value(torch::ones({2, 2})), "CPU:0", rank);
+    });
+  }
+}
+
+// The group is as it was after a call that was refused here: nothing was sent.
+TEST_F(CollectiveTest, RefusedBeforeAnythingIsSent) {
+  run_workers(2, 2, [](CollectiveAllReduce& ops, int rank) {
+    const Tensor rows =
+        torch::sparse_coo_tensor(torch::zeros({1, 1}, torch::kLong), torch::ones({1, 1}), {4, 1});
+    if (rank == 0) {
+      const std::vector<ReducePair> bad = {{here({torch::ones({1}), torch::ones({2})}), "CPU:0"},
+                                           {here({rows, rows}), "CPU:0"}};
+      EXPECT_THAT(wrong_value([&] { ops.batch_reduce(ReduceOp::sum, bad); }),
+                  HasSubstr("component 1"));
+    }
+    EXPECT_THAT(numbers(ops.reduce(ReduceOp::sum, numbered(rank, 2), "CPU:0")), ElementsAre(10));
+  });
+}
+
+TEST_F(CollectiveTest, LastFirstAndInPacks) {
+  run_workers(2, 1, [](CollectiveAllReduce& ops, int) {
+    std::vector<ReducePair> pairs;
+    for (const std::int64_t length : {1, 200, 8, 32}) {  // 4, 800, 32 and 128 bytes
+      pairs.push_back({here({torch::ones({length})}), "CPU:0"});
+    }
+    ops.batch_reduce(ReduceOp::sum, pairs, {.bytes_per_pack = 200});
+    // {128, 32, 800} and {4}.
+    EXPECT_THAT(ops.session().history(),
+                ::testing::ContainsRegex("float32.240.[^\\n]*\\n[^\\n]*float32.1. "));
+  });
+}
+
+TEST_F(CollectiveTest, OneDeadlineFromEntry) {
+  std::atomic<bool> over = false;
+  run_workers(2, 1, [&](CollectiveAllReduce& ops, int rank) {
+    if (rank == 1) return over.wait(false);
+    // The first thread waits for a worker that does not come; the second for the first.
+    std::jthread first([&] {
+      EXPECT_THROW(ops.reduce(ReduceOp::sum, numbered(0, 1), "CPU:0", {.timeout_seconds = 1}),
+                   Timeout);
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_THROW(ops.reduce(ReduceOp::sum, numbered(0, 1), "CPU:0", {.timeout_seconds = 0.1}),
+                 Timeout);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(700));
+    first.join();
+    over = true;
+    over.notify_all();
+  });
 }
 
 TEST_F(CollectiveTest, WhatIsRefused) {
@@ -320,32 +450,57 @@ TEST_F(CollectiveTest, EnginesThatAreNotBuilt) {
   EXPECT_THAT(log, Each(AllOf(HasSubstr("nccl"), HasSubstr("host"))));
 }
 
-// Two threads of each worker: whoever comes first, a call's operations stay together.
+// Two threads of each worker: whoever comes first, a call's operations stay together. All calls are
+// alike, so that it does not matter which thread of a worker comes first.
 TEST_F(CollectiveTest, ThreadsDoNotInterleave) {
-  run_workers(2, 1, [](CollectiveAllReduce& ops, int rank) {
-    // All calls are alike, so that it does not matter which thread of a worker comes first.
-    const auto work = [&] {
-      for (int i = 0; i < 20; ++i) {
-        std::vector<ReducePair> pairs;
+  for (const int local : {1, 2}) {
+    run_workers(2, local, [&](CollectiveAllReduce& ops, int rank) {
+      const auto pairs = [&] {
+        std::vector<ReducePair> all;
         for (int k = 0; k < 5; ++k) {
-          pairs.push_back({here({torch::full({k + 1}, rank + 1.0)}), "CPU:0"});
+          const Tensor one = torch::full({k + 1}, rank + 1.0);
+          all.push_back({here(std::vector<Tensor>(static_cast<std::size_t>(local), one)), "CPU:0"});
         }
-        for (const auto& result : ops.batch_reduce(ReduceOp::sum, pairs, {.bytes_per_pack = 8})) {
-          EXPECT_THAT(numbers(result.single()), Each(3.0));
+        return all;
+      }();
+      const auto work = [&] {
+        for (int i = 0; i < 30; ++i) {
+          for (const auto& result : ops.batch_reduce(ReduceOp::sum, pairs, {.bytes_per_pack = 8})) {
+            EXPECT_THAT(numbers(result.single()), Each(3.0 * local));
+          }
         }
-        EXPECT_EQ(ops.all_gather(here({torch::ones({rank + 1})}), "CPU:0")[0].size(0), 3);
+      };
+      Strategy& strategy = get_strategy();
+      std::jthread other([&] {
+        auto scope = strategy.scope();
+        work();
+      });
+      work();
+    });
+  }
+}
+
+// One thread is in run() and has the lanes, the other wants them from outside.
+TEST_F(CollectiveTest, StepsAndOtherThreads) {
+  run_workers(2, 2, [](CollectiveAllReduce&, int) {
+    Strategy& strategy = get_strategy();
+    const auto value = numbered(0, 2);
+    const auto work = [&](bool in_step) {
+      for (int i = 0; i < 30; ++i) {
+        if (in_step) {
+          strategy.run([](ReplicaContext& replica) {
+            EXPECT_EQ(number(replica.all_reduce(ReduceOp::sum, torch::full({2, 1}, 1.0)).sum()), 8);
+          });
+        } else {
+          EXPECT_THAT(numbers(strategy.reduce_to(
+                          ReduceOp::sum, here({torch::full({2, 1}, 1.0), torch::full({2, 1}, 1.0)}),
+                          "CPU:0")[0]),
+                      ElementsAre(4, 4));
+        }
       }
     };
-    std::jthread other(work);
-  });
-  run_workers(2, 1, [](CollectiveAllReduce& ops, int rank) {
-    const auto work = [&] {
-      for (int i = 0; i < 50; ++i) {
-        EXPECT_EQ(ops.all_gather(here({torch::ones({rank + 1})}), "CPU:0")[0].size(0), 3);
-      }
-    };
-    std::jthread one(work);
-    std::jthread two(work);
+    std::jthread other([&] { work(true); });
+    work(false);
   });
 }
 

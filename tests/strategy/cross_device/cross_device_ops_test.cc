@@ -3,6 +3,7 @@
 
 #include "../fixtures.h"
 #include "lockstep/distribution_strategy.h"
+#include "strategy/core.h"
 
 namespace lockstep {
 namespace {
@@ -16,6 +17,11 @@ DeviceList devices(int count) { return cpus(count).devices; }
 PerReplica<Tensor> on_devices(std::vector<Tensor> values) {
   const int count = static_cast<int>(values.size());
   return {std::move(values), devices(count)};
+}
+
+Tensor sparse(const std::vector<std::int64_t>& rows, const Tensor& values, std::int64_t height) {
+  return torch::sparse_coo_tensor(torch::tensor(rows, torch::kLong).view({1, -1}), values,
+                                  {height, values.size(1)});
 }
 
 struct NamedOps {
@@ -216,6 +222,12 @@ TEST_F(CrossDeviceOpsTest, OneComponentWhereItShouldGoIsItsOwnResult) {
     EXPECT_FALSE(result[0].requires_grad());
     EXPECT_NE(ops.reduce(op, one, "CPU:1")[0].data_ptr(), x.data_ptr());
   }
+  // Sparse ones, too, and no accumulation function is asked.
+  const PerReplica<Tensor> rows({sparse({2, 0, 2}, torch::ones({3, 1}), 3)}, DeviceList{"CPU:0"});
+  EXPECT_EQ(ops.reduce(ReduceOp::sum, rows, "CPU:0")[0]._nnz(), 3);
+  ReductionToOneDevice never(
+      std::nullopt, [](const std::vector<Tensor>&) -> Tensor { throw std::logic_error("called"); });
+  EXPECT_EQ(never.reduce(ReduceOp::sum, one, "CPU:0")[0].data_ptr(), x.data_ptr());
   // The dtype of a mean does not depend on the number of replicas.
   const PerReplica<Tensor> whole({torch::ones({3}, torch::kLong)}, DeviceList{"CPU:0"});
   EXPECT_EQ(ops.reduce(ReduceOp::mean, whole, "CPU:0")[0].scalar_type(), torch::kDouble);
@@ -266,6 +278,10 @@ TEST_F(CrossDeviceOpsTest, WhatIsRefused) {
                                         [&] { ops.reduce(ReduceOp::sum, each, "GPU:5"); }),
                   HasSubstr("GPU:5"));
     }
+    EXPECT_THAT(wrong_value([&] {
+                  ops.reduce(ReduceOp::sum, value, DeviceList{"CPU:0", "CPU:1", "CPU:0"});
+                }),
+                AllOf(HasSubstr("twice"), HasSubstr("CPU:0")));
     EXPECT_THAT(wrong_value([&] { ops.broadcast(torch::ones({}), DeviceList{}); }),
                 HasSubstr("destinations can not be empty"));
     EXPECT_THAT(wrong_value([&] { ops.broadcast(Tensor(), "CPU:0"); }), HasSubstr("undefined"));
@@ -372,11 +388,6 @@ TEST_F(CrossDeviceOpsTest, GivenToAStrategy) {
 }
 
 // --- Sparse. ----------------------------------------------------------------------------------
-
-Tensor sparse(const std::vector<std::int64_t>& rows, const Tensor& values, std::int64_t height) {
-  return torch::sparse_coo_tensor(torch::tensor(rows, torch::kLong).view({1, -1}), values,
-                                  {height, values.size(1)});
-}
 
 TEST_F(SparseTest, Case67DenseAndSparse) {
   const Tensor a = torch::tensor({{1.0, 2.0}, {0.0, 0.0}, {3.0, 4.0}});
@@ -508,6 +519,10 @@ TEST_F(AllReduceOpsTest, ConfigureChoosesUnlessTheUserDid) {
   };
   MirroredStrategy chosen(options);
   EXPECT_THAT(sums_of(chosen), ::testing::Each(28.0));
+  const auto* ops = dynamic_cast<const AllReduceCrossDeviceOps*>(&chosen.core().ops());
+  ASSERT_NE(ops, nullptr);
+  EXPECT_EQ(ops->options().all_reduce_alg, AllReduceAlgorithm::hierarchical_copy);
+  EXPECT_EQ(ops->options().num_packs, 8);
   const auto own = std::make_shared<Doubling>();
   options.cross_device_ops = own;
   MirroredStrategy given(options);
