@@ -102,7 +102,7 @@ class Works {
 
   void keep(const Tensor& memory) { memory_.push_back(memory); }
   void add(coll::Work work) { works_.push_back(std::move(work)); }
-  void wait() {
+  void finish() {
     for (coll::Work& work : works_) work.wait();
     works_.clear();
   }
@@ -336,7 +336,7 @@ void CollectiveAllReduce::Impl::reduce_dense(const Call& call, ReduceOp op,
       start_packed(call.next(agreement), sum_or_mean, pack, works);
     }
   }
-  works.wait();
+  works.finish();
   for (Outgoing* value : values) {
     if (!value->divide) continue;
     const DType mean = tensor::mean_dtype(tensor::to_dtype(value->dtype()));

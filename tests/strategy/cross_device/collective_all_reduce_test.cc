@@ -395,7 +395,7 @@ TEST_F(CollectiveTest, LastFirstAndInPacks) {
     ops.batch_reduce(ReduceOp::sum, pairs, {.bytes_per_pack = 200});
     // {128, 32, 800} and {4}.
     EXPECT_THAT(ops.session().history(),
-                ::testing::ContainsRegex("float32.240.[^\\n]*\\n[^\\n]*float32.1. "));
+                ::testing::ContainsRegex("float32.240.[^\n]*\n[^\n]*float32.1. "));
   });
 }
 
