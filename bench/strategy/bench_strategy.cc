@@ -106,7 +106,7 @@ void overheads() {
 // Where the allocator happens to put a net's memory moves a step's time by some percent, so several
 // trainers of each kind are made and measured; the median of their ratios counts.
 void training(Targets& targets, const char* name, NetKind kind, int steps) {
-  constexpr int kTrainers = 5;
+  constexpr int kTrainers = 9;
   std::vector<PairedResult> results;
   for (int i = 0; i < kTrainers; ++i) {
     const auto ours = connected_trainer(kind);

@@ -120,7 +120,10 @@ bool Program::outgrows_cache() const noexcept {
   if (partials_ != 0 || lane_of_input(0) != lane_ || reduction_.reuse == Reuse::soon) return false;
   const std::size_t own =
       count_ * size_of(lane_) * (reduction_.inputs.size() + reduction_.targets.size());
-  if (std::max(own, reduction_.batch_bytes) <= private_cache_bytes()) return false;
+  // Several targets are copies for several threads, and each reads its own soon, from the cache
+  // that the cores share, unless all of it is large by any measure.
+  const std::size_t fitting = reduction_.targets.size() == 1 ? 1 : 16;
+  if (std::max(own, reduction_.batch_bytes) <= fitting * private_cache_bytes()) return false;
   // In place the line is in the cache already.
   for (const Input& input : reduction_.inputs) {
     for (const Target& target : reduction_.targets) {
