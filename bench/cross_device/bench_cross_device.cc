@@ -1,5 +1,8 @@
 // How fast gradients of real nets are all-reduced on 2, 4 and 8 devices of this machine: every
 // cross-device op, libtorch's own ways, and what memory allows. Exits 1 if a target is short.
+// clang-format off
+#include "lockstep/tensor.h"  // before libtorch's own
+// clang-format on
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/randn.h>

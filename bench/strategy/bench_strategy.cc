@@ -1,6 +1,9 @@
 // What run(), merge_call() and reduce() cost beside a bare hand-off between threads and beside
 // libtorch's own operations, and how close two replicas come to two threads that know nothing of
 // each other. Exits 1 if a target is short.
+// clang-format off
+#include "lockstep/tensor.h"  // before libtorch's own
+// clang-format on
 #include <ATen/Parallel.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/randn.h>

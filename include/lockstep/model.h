@@ -8,6 +8,9 @@
 // buffers. Constructing leaves libtorch's default generator as one construction would.
 #pragma once
 
+// clang-format off
+#include "lockstep/tensor.h"  // before libtorch's own
+// clang-format on
 #include <ATen/core/Generator.h>
 #include <c10/core/GradMode.h>
 #include <torch/nn/module.h>

@@ -4,10 +4,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <thread>
 
-#include "../fixtures.h"
+#include "helpers.h"
 #include "strategy/cross_device/collective_keys.h"
 
 namespace lockstep {
@@ -16,8 +15,6 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-DeviceList devices(int count) { return cpus(count).devices; }
 
 /// Runs fn on `workers` threads, each a worker with `local` devices, in its strategy's scope.
 void run_workers(int workers, int local,
@@ -38,28 +35,14 @@ void run_workers(int workers, int local,
       session);
 }
 
-PerReplica<Tensor> here(std::vector<Tensor> values) {
-  const int count = static_cast<int>(values.size());
-  return {std::move(values), devices(count)};
-}
-
 /// One scalar for each local device: the global replica's number, from 1.
 PerReplica<Tensor> numbered(int rank, int local) {
   std::vector<Tensor> each;
   for (int i = 0; i < local; ++i) each.push_back(torch::full({}, rank * local + i + 1.0));
-  return here(std::move(each));
+  return on_devices(std::move(each));
 }
 
-class CollectiveTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    set_log_sink([this](LogLevel level, std::string_view text) {
-      if (level >= LogLevel::warning) log.emplace_back(text);
-    });
-  }
-  void TearDown() override { set_log_sink({}); }
-  std::vector<std::string> log;
-};
+using CollectiveTest = LoggedTest;
 
 TEST_F(CollectiveTest, Case70Dense) {
   for (const auto& [workers, local] : {std::pair(2, 1), {1, 2}, {4, 1}, {2, 2}, {1, 1}, {3, 2}}) {
@@ -87,8 +70,8 @@ TEST_F(CollectiveTest, Case71Batches) {
           first.push_back(torch::full({}, at + 1));
           second.push_back(torch::tensor({at + 2, at + 2}));
         }
-        const std::vector<ReducePair> pairs = {{here(first), devices(local)},
-                                               {here(second), "CPU:0"}};
+        const std::vector<ReducePair> pairs = {{on_devices(first), devices(local)},
+                                               {on_devices(second), "CPU:0"}};
         const CommunicationOptions packs{.bytes_per_pack = bytes};
         const auto sum = ops.batch_reduce(ReduceOp::sum, pairs, packs);
         EXPECT_THAT(numbers(sum.at(0)), Each(sums[0]));
@@ -113,7 +96,7 @@ TEST_F(CollectiveTest, Case72Sparse) {
                                     {10, 1});
   };
   run_workers(2, 1, [&](CollectiveAllReduce& ops, int rank) {
-    const auto equal = here({rank == 0 ? rows({0, 1}, {1, 2}) : rows({1, 2}, {3, 4})});
+    const auto equal = on_devices({rank == 0 ? rows({0, 1}, {1, 2}) : rows({1, 2}, {3, 4})});
     const Tensor sum = ops.reduce(ReduceOp::sum, equal, equal)[0];
     EXPECT_THAT(numbers(sum._indices()), ElementsAre(0, 1, 1, 2));
     EXPECT_THAT(numbers(sum._values()), ElementsAre(1, 2, 3, 4));
@@ -121,19 +104,19 @@ TEST_F(CollectiveTest, Case72Sparse) {
     const Tensor mean = ops.reduce(ReduceOp::mean, equal, equal)[0];
     EXPECT_THAT(numbers(mean._values()), ElementsAre(0.5, 1, 1.5, 2));
     // Different numbers of rows, one with a duplicate, one with none.
-    const auto uneven = here({rank == 0 ? rows({7, 7, 3}, {1, 2, 4}) : rows({}, {})});
+    const auto uneven = on_devices({rank == 0 ? rows({7, 7, 3}, {1, 2, 4}) : rows({}, {})});
     const Tensor half = ops.reduce(ReduceOp::mean, uneven, uneven)[0];
     EXPECT_THAT(numbers(half._indices()), ElementsAre(3, 7));
     EXPECT_THAT(numbers(half._values()), ElementsAre(2, 1.5));
   });
   run_workers(2, 2, [&](CollectiveAllReduce& ops, int rank) {
-    const auto two = here({rows({rank}, {1}), rows({rank}, {2})});
+    const auto two = on_devices({rows({rank}, {1}), rows({rank}, {2})});
     const auto sum = ops.reduce(ReduceOp::sum, two, two);
     ASSERT_EQ(sum.size(), 2);
     EXPECT_THAT(numbers(sum[1]._indices()), ElementsAre(0, 0, 1, 1));
     EXPECT_THAT(numbers(sum[1]._values()), ElementsAre(1, 2, 1, 2));
     // Dense and sparse together: dense.
-    const auto mixed = here({rows({rank}, {1}), torch::ones({10, 1}, torch::kDouble)});
+    const auto mixed = on_devices({rows({rank}, {1}), torch::ones({10, 1}, torch::kDouble)});
     const auto total = ops.reduce(ReduceOp::sum, mixed, mixed);
     EXPECT_THAT(numbers(total[0]), ElementsAre(3, 3, 2, 2, 2, 2, 2, 2, 2, 2));
   });
@@ -143,7 +126,7 @@ TEST_F(CollectiveTest, Case74AllGather) {
   for (const auto& [workers, local] : {std::pair(2, 1), {1, 2}}) {
     run_workers(workers, local, [&, local = local](CollectiveAllReduce& ops, int) {
       const Tensor one = torch::tensor({{{1.0, 2.0}, {1.0, 2.0}}});
-      const auto value = here(std::vector<Tensor>(static_cast<std::size_t>(local), one));
+      const auto value = on_devices(std::vector<Tensor>(static_cast<std::size_t>(local), one));
       for (const std::int64_t axis : {0, 1, 2, -1}) {
         const auto all = ops.all_gather(value, value, axis);
         for (int i = 0; i < all.size(); ++i) {
@@ -154,15 +137,15 @@ TEST_F(CollectiveTest, Case74AllGather) {
   }
   // Only the axis itself may differ.
   run_workers(2, 1, [](CollectiveAllReduce& ops, int rank) {
-    const auto uneven = here({torch::full({2, rank + 1}, rank + 1.0)});
+    const auto uneven = on_devices({torch::full({2, rank + 1}, rank + 1.0)});
     const Tensor all = ops.all_gather(uneven, "CPU:0", 1)[0];
     EXPECT_THAT(numbers(all), ElementsAre(1, 2, 2, 1, 2, 2));
-    const auto empty = here({torch::ones({rank, 3})});
+    const auto empty = on_devices({torch::ones({rank, 3})});
     EXPECT_EQ(ops.all_gather(empty, "CPU:0")[0].size(0), 1);
   });
   EXPECT_THROW(run_workers(2, 1,
                            [](CollectiveAllReduce& ops, int rank) {
-                             ops.all_gather(here({torch::ones({2, rank + 1})}), "CPU:0");
+                             ops.all_gather(on_devices({torch::ones({2, rank + 1})}), "CPU:0");
                            }),
                Mismatch);
 }
@@ -176,7 +159,7 @@ TEST_F(CollectiveTest, Case75AWorkerThatDoesNotCome) {
         const std::vector<ReducePair> pairs(2, ReducePair{numbered(0, 1), "CPU:0"});
         ops.batch_reduce(ReduceOp::sum, pairs);
       },
-      [&](CollectiveAllReduce& ops) { ops.reduce(ReduceOp::sum, here({rows}), "CPU:0"); }};
+      [&](CollectiveAllReduce& ops) { ops.reduce(ReduceOp::sum, on_devices({rows}), "CPU:0"); }};
   for (const auto& call : calls) {
     std::atomic<bool> over = false;
     run_workers(2, 1,
@@ -203,7 +186,7 @@ TEST_F(CollectiveTest, Case78SumsGrowWithWorkersAndMeansDoNot) {
         each.push_back(torch::full({1}, i + 1.0));
         local_sum += i + 1;
       }
-      const auto value = here(each);
+      const auto value = on_devices(each);
       EXPECT_THAT(numbers(ops.reduce(ReduceOp::sum, value, value)), Each(3 * local_sum));
       EXPECT_THAT(numbers(ops.reduce(ReduceOp::mean, value, value)), Each(local_sum / local));
     });
@@ -222,19 +205,13 @@ TEST_F(CollectiveTest, Case80EveryAlgorithmIsAPlainSum) {
         4, 1,
         [&](CollectiveAllReduce& ops, int) {
           for (const auto& shape : shapes) {
-            const auto value = here({torch::full(shape, 0.25)});
+            const auto value = on_devices({torch::full(shape, 0.25)});
             const Tensor sum = ops.reduce(ReduceOp::sum, value, value)[0];
             EXPECT_TRUE(torch::equal(sum, torch::ones(shape))) << algorithm;
           }
         },
         {}, session);
   }
-}
-
-bool same_bits(const Tensor& a, const Tensor& b) {
-  return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
-         (a.nbytes() == 0 ||
-          std::memcmp(a.contiguous().data_ptr(), b.contiguous().data_ptr(), a.nbytes()) == 0);
 }
 
 // 4 replicas as 1 x 4, 2 x 2 and 4 x 1, packed or not: the bits of one process.
@@ -253,7 +230,7 @@ TEST_F(CollectiveTest, TheLayoutDoesNotChangeTheBits) {
     for (std::size_t k = 0; k < 8; ++k) {
       std::vector<Tensor> each;
       for (const auto& own : replicas) each.push_back(own[k]);
-      expected.push_back(ReductionToOneDevice().reduce(op, here(each), "CPU:0")[0]);
+      expected.push_back(ReductionToOneDevice().reduce(op, on_devices(each), "CPU:0")[0]);
     }
     for (const int local : {1, 2, 4}) {
       for (const std::int64_t bytes : {0, 500}) {
@@ -264,7 +241,7 @@ TEST_F(CollectiveTest, TheLayoutDoesNotChangeTheBits) {
             for (int i = 0; i < local; ++i) {
               each.push_back(replicas[static_cast<std::size_t>(rank * local + i)][k]);
             }
-            pairs.push_back({here(each), devices(local)});
+            pairs.push_back({on_devices(each), devices(local)});
           }
           const auto results = ops.batch_reduce(op, pairs, {.bytes_per_pack = bytes});
           for (std::size_t k = 0; k < 8; ++k) {
@@ -281,18 +258,18 @@ TEST_F(CollectiveTest, TheLayoutDoesNotChangeTheBits) {
 TEST_F(CollectiveTest, EveryKindOfTensor) {
   run_workers(2, 1, [](CollectiveAllReduce& ops, int) {
     const Tensor z = torch::complex(torch::ones({3}), torch::full({3}, 2.0F));
-    const auto turned = here({at::conj(z)});
+    const auto turned = on_devices({at::conj(z)});
     EXPECT_TRUE(torch::equal(ops.reduce(ReduceOp::sum, turned, turned)[0],
                              (at::conj(z) * 2).resolve_conj()));
-    const auto negative = here({at::_neg_view(torch::ones({2}))});
+    const auto negative = on_devices({at::_neg_view(torch::ones({2}))});
     EXPECT_THAT(numbers(ops.reduce(ReduceOp::sum, negative, negative)[0]), ElementsAre(-2, -2));
     EXPECT_THAT(numbers(ops.all_gather(negative, "CPU:0")[0]), ElementsAre(-1, -1, -1, -1));
-    const auto recorded = here({torch::full({}, 3.0, torch::requires_grad())});
+    const auto recorded = on_devices({torch::full({}, 3.0, torch::requires_grad())});
     const Tensor sum = ops.reduce(ReduceOp::sum, recorded, recorded)[0];
     EXPECT_EQ(sum.dim(), 0);
     EXPECT_EQ(number(sum), 6);
     EXPECT_FALSE(sum.requires_grad());
-    const auto empty = here({torch::empty({0, 4})});
+    const auto empty = on_devices({torch::empty({0, 4})});
     EXPECT_EQ(ops.reduce(ReduceOp::mean, empty, empty)[0].size(1), 4);
   });
 }
@@ -323,7 +300,7 @@ void expect_mismatch(int local, const std::function<void(CollectiveAllReduce&, i
 TEST_F(CollectiveTest, DisagreementsAreFoundBeforeDataIsMixed) {
   for (const int local : {1, 2}) {
     const auto value = [&](const Tensor& one) {
-      return here(std::vector<Tensor>(static_cast<std::size_t>(local), one));
+      return on_devices(std::vector<Tensor>(static_cast<std::size_t>(local), one));
     };
     const auto reduce = [&](CollectiveAllReduce& ops, ReduceOp op, const Tensor& one) {
       ops.reduce(op, value(one), "CPU:0");
@@ -377,8 +354,9 @@ TEST_F(CollectiveTest, RefusedBeforeAnythingIsSent) {
     const Tensor rows =
         torch::sparse_coo_tensor(torch::zeros({1, 1}, torch::kLong), torch::ones({1, 1}), {4, 1});
     if (rank == 0) {
-      const std::vector<ReducePair> bad = {{here({torch::ones({1}), torch::ones({2})}), "CPU:0"},
-                                           {here({rows, rows}), "CPU:0"}};
+      const std::vector<ReducePair> bad = {
+          {on_devices({torch::ones({1}), torch::ones({2})}), "CPU:0"},
+          {on_devices({rows, rows}), "CPU:0"}};
       EXPECT_THAT(wrong_value([&] { ops.batch_reduce(ReduceOp::sum, bad); }),
                   HasSubstr("component 1"));
     }
@@ -390,7 +368,7 @@ TEST_F(CollectiveTest, LastFirstAndInPacks) {
   run_workers(2, 1, [](CollectiveAllReduce& ops, int) {
     std::vector<ReducePair> pairs;
     for (const std::int64_t length : {1, 200, 8, 32}) {  // 4, 800, 32 and 128 bytes
-      pairs.push_back({here({torch::ones({length})}), "CPU:0"});
+      pairs.push_back({on_devices({torch::ones({length})}), "CPU:0"});
     }
     ops.batch_reduce(ReduceOp::sum, pairs, {.bytes_per_pack = 200});
     // {128, 32, 800} and {4}.
@@ -423,7 +401,7 @@ TEST_F(CollectiveTest, WhatIsRefused) {
   run_workers(1, 2, [](CollectiveAllReduce& ops, int) {
     EXPECT_THAT(wrong_value([&] { ops.reduce(ReduceOp::sum, torch::ones({}), "CPU:0"); }),
                 AllOf(HasSubstr("1 component"), HasSubstr("2 devices")));
-    const auto shapes = here({torch::ones({1}), torch::ones({2})});
+    const auto shapes = on_devices({torch::ones({1}), torch::ones({2})});
     EXPECT_THAT(wrong_value([&] { ops.reduce(ReduceOp::sum, shapes, shapes); }),
                 HasSubstr("component 1"));
     // Nothing was sent: the group goes on.
@@ -459,7 +437,8 @@ TEST_F(CollectiveTest, ThreadsDoNotInterleave) {
         std::vector<ReducePair> all;
         for (int k = 0; k < 5; ++k) {
           const Tensor one = torch::full({k + 1}, rank + 1.0);
-          all.push_back({here(std::vector<Tensor>(static_cast<std::size_t>(local), one)), "CPU:0"});
+          all.push_back(
+              {on_devices(std::vector<Tensor>(static_cast<std::size_t>(local), one)), "CPU:0"});
         }
         return all;
       }();
@@ -492,10 +471,11 @@ TEST_F(CollectiveTest, StepsAndOtherThreads) {
             EXPECT_EQ(number(replica.all_reduce(ReduceOp::sum, torch::full({2, 1}, 1.0)).sum()), 8);
           });
         } else {
-          EXPECT_THAT(numbers(strategy.reduce_to(
-                          ReduceOp::sum, here({torch::full({2, 1}, 1.0), torch::full({2, 1}, 1.0)}),
-                          "CPU:0")[0]),
-                      ElementsAre(4, 4));
+          EXPECT_THAT(
+              numbers(strategy.reduce_to(
+                  ReduceOp::sum, on_devices({torch::full({2, 1}, 1.0), torch::full({2, 1}, 1.0)}),
+                  "CPU:0")[0]),
+              ElementsAre(4, 4));
         }
       }
     };

@@ -1,7 +1,7 @@
 // The cross-device ops of one process: what they give, on every road, and what they refuse.
 #include <random>
 
-#include "../fixtures.h"
+#include "helpers.h"
 #include "lockstep/distribution_strategy.h"
 #include "strategy/core.h"
 
@@ -11,13 +11,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-DeviceList devices(int count) { return cpus(count).devices; }
-
-PerReplica<Tensor> on_devices(std::vector<Tensor> values) {
-  const int count = static_cast<int>(values.size());
-  return {std::move(values), devices(count)};
-}
 
 Tensor sparse(const std::vector<std::int64_t>& rows, const Tensor& values, std::int64_t height) {
   return torch::sparse_coo_tensor(torch::tensor(rows, torch::kLong).view({1, -1}), values,
@@ -54,17 +47,9 @@ std::vector<NamedOps> all_ops() {
   };
 }
 
-class Quiet : public ::testing::Test {
- protected:
-  void SetUp() override {
-    set_log_sink([this](LogLevel, std::string_view text) { log.emplace_back(text); });
-  }
-  void TearDown() override { set_log_sink({}); }
-  std::vector<std::string> log;
-};
-using CrossDeviceOpsTest = Quiet;
-using AllReduceOpsTest = Quiet;
-using SparseTest = Quiet;
+using CrossDeviceOpsTest = LoggedTest;
+using AllReduceOpsTest = LoggedTest;
+using SparseTest = LoggedTest;
 
 TEST_F(CrossDeviceOpsTest, Case65EveryOpOnEveryDestination) {
   for (const auto& [name, ops] : all_ops()) {
@@ -140,13 +125,6 @@ Tensor tree_sum(const std::vector<Tensor>& each, std::size_t begin, std::size_t 
   std::size_t half = 1;
   while (2 * half < end - begin) half *= 2;
   return tree_sum(each, begin, begin + half) + tree_sum(each, begin + half, end);
-}
-
-bool same_bits(const Tensor& a, const Tensor& b) {
-  const Tensor x = a.contiguous();
-  const Tensor y = b.contiguous();
-  return x.scalar_type() == y.scalar_type() && x.sizes() == y.sizes() &&
-         (x.nbytes() == 0 || std::memcmp(x.data_ptr(), y.data_ptr(), x.nbytes()) == 0);
 }
 
 // Ops, packings, numbers of lanes, execution modes: only the data decides the bits.
