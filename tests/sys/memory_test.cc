@@ -10,12 +10,6 @@
 namespace lockstep::sys {
 namespace {
 
-long page_faults() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return usage.ru_minflt;
-}
-
 struct Free {
   void operator()(void* block) const { std::free(block); }
 };
@@ -31,6 +25,12 @@ void step() {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they allocate by themselves
+long page_faults() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
+
 TEST(Memory, KeptBlocksAreNotFaultedInAgain) {
   keep_freed_memory();
   step();
