@@ -30,7 +30,7 @@ SpinPolicy SpinPolicy::for_threads(int runnable, int cores) noexcept {
 SpinPolicy SpinPolicy::for_computing_threads(int runnable, int cores) noexcept {
   SpinPolicy policy = for_threads(runnable, cores);
   // A yield that nobody takes up is some 300 ns.
-  if (runnable <= cores) policy.yields = 8192;
+  if (runnable <= cores) policy.idle_yields = 8192;
   return policy;
 }
 
@@ -49,7 +49,13 @@ void Gate::pause() noexcept {
 #endif
 }
 
-void Gate::yield() noexcept { sched_yield(); }
+bool Gate::yield() noexcept {
+  constexpr Duration kTaken = std::chrono::microseconds(20);
+  const MonotonicClock clock;
+  const Time before = clock.now();
+  sched_yield();
+  return clock.now() - before < kTaken;
+}
 
 void Gate::wake_all() noexcept {
   epoch_.fetch_add(1);

@@ -22,18 +22,20 @@
 namespace lockstep {
 
 /// How long a waiter polls before it sleeps: first `pauses` polls with a pause instruction between
-/// them, then `yields` polls that give the core away.
+/// them, then `yields` polls that give the core away, then `idle_yields` more as long as nobody
+/// takes it: on a busy machine a sleeper is served sooner than one that keeps giving way.
 struct SpinPolicy {
   int pauses = 0;
   int yields = 0;
+  int idle_yields = 0;
 
   /// For `runnable` threads that wait for each other on `cores` cores: some tens of microseconds if
   /// every one can have a core of its own, hardly at all otherwise, since then spinning keeps the
   /// awaited thread off its core.
   static SpinPolicy for_threads(int runnable, int cores) noexcept;
   /// The same for threads that compute for milliseconds between their meetings: their arrivals lie
-  /// far apart, and to sleep and be woken would cost a part of every step. Some milliseconds, the
-  /// core offered to others at every poll.
+  /// far apart, and to sleep and be woken would cost a part of every step. Some milliseconds, on
+  /// cores that nobody else wants.
   static SpinPolicy for_computing_threads(int runnable, int cores) noexcept;
 };
 
@@ -64,6 +66,10 @@ class Gate {
       if (holds()) return true;
       yield();
     }
+    for (int i = 0; i < spin.idle_yields; ++i) {
+      if (holds()) return true;
+      if (!yield()) break;
+    }
     return false;
   }
 
@@ -91,7 +97,8 @@ class Gate {
   };
 
   static void pause() noexcept;
-  static void yield() noexcept;
+  /// False if somebody else has had the core.
+  static bool yield() noexcept;
   void wake_all() noexcept;
   /// False once the deadline has passed.
   bool sleep(std::uint32_t seen, Deadline deadline) noexcept;

@@ -18,7 +18,10 @@ using namespace std::chrono_literals;  // NOLINT(google-build-using-namespace): 
 Deadline far_away() { return Deadline::after(30s); }
 
 // Every way of polling before the sleep, the one that sleeps at once first.
-const SpinPolicy kPolicies[] = {{}, {.pauses = 20, .yields = 8}, {.pauses = 2000, .yields = 0}};
+const SpinPolicy kPolicies[] = {{},
+                                {.pauses = 20, .yields = 8},
+                                {.pauses = 2000, .yields = 0},
+                                {.pauses = 20, .yields = 8, .idle_yields = 500}};
 
 TEST(Gate, PredicateThatHoldsNeedsNoTime) {
   Gate gate;
