@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -153,21 +154,24 @@ double accuracy(ls::Strategy& strategy, const ls::Model<Net>& net,
   return static_cast<double>(right) / static_cast<double>(data.size());
 }
 
-// Written beside its place first, so that a full disk leaves no half a checkpoint.
+// Written beside its place first, so that a full disk leaves no half a checkpoint; and from memory,
+// since libtorch ends the process if a stream of its own fails.
 void save(const Net& net, const fs::path& path) {
+  std::ostringstream bytes;
+  torch::save(net, bytes);
   const fs::path part = path.string() + ".part";
-  try {
-    std::ofstream file(part, std::ios::binary);
-    torch::save(net, file);
-    file.close();
-    if (!file) throw std::runtime_error("writing failed");
-    fs::rename(part, path);
-  } catch (const std::exception&) {
+  std::ofstream file(part, std::ios::binary);
+  file << bytes.str();
+  file.close();
+  std::error_code failed;
+  if (file) fs::rename(part, path, failed);
+  if (!file || failed) {
     std::error_code ignored;
-    const std::string space = std::to_string(fs::space(path.parent_path(), ignored).available);
+    const auto space = fs::space(path.parent_path(), ignored).available;
     fs::remove(part, ignored);
-    throw std::runtime_error("cannot write the checkpoint " + path.string() + " (" + space +
-                             " bytes free there)");
+    throw std::runtime_error("cannot write the checkpoint " + path.string() + " (" +
+                             std::to_string(bytes.str().size()) + " bytes; " +
+                             std::to_string(space) + " are free there)");
   }
 }
 
