@@ -49,11 +49,13 @@ void Gate::pause() noexcept {
 #endif
 }
 
-bool Gate::yield() noexcept {
+void Gate::yield() noexcept { sched_yield(); }
+
+bool Gate::offer_core() noexcept {
   constexpr Duration kTaken = std::chrono::microseconds(20);
   const MonotonicClock clock;
   const Time before = clock.now();
-  sched_yield();
+  yield();
   return clock.now() - before < kTaken;
 }
 

@@ -68,7 +68,7 @@ class Gate {
     }
     for (int i = 0; i < spin.idle_yields; ++i) {
       if (holds()) return true;
-      if (!yield()) break;
+      if (!offer_core()) break;
     }
     return false;
   }
@@ -97,8 +97,9 @@ class Gate {
   };
 
   static void pause() noexcept;
-  /// False if somebody else has had the core.
-  static bool yield() noexcept;
+  static void yield() noexcept;
+  /// Yields; false if somebody else has had the core meanwhile.
+  static bool offer_core() noexcept;
   void wake_all() noexcept;
   /// False once the deadline has passed.
   bool sleep(std::uint32_t seen, Deadline deadline) noexcept;

@@ -64,7 +64,7 @@ void StrategyCore::on_lanes(const std::function<void(int)>& work) {
     work(0);
     return;
   }
-  const Leading leading(*this);
+  const Leading leading(leadership_, name());
   lanes().on_all(work);
 }
 
@@ -116,7 +116,7 @@ void run_replicas(Strategy& strategy, const RunOptions& options,
     run_inline(core, options, body);
     return;
   }
-  const Leading leading(core);
+  const Leading leading(core.leadership(), core.name());
   Run run(core, options, body);
   run.execute();
 }

@@ -86,20 +86,6 @@ class StrategyCore {
   std::vector<std::exception_ptr> last_errors_ GUARDED_BY(mutex_);
 };
 
-/// Holds the lanes of a strategy for the length of a call.
-class Leading {
- public:
-  explicit Leading(StrategyCore& core, Deadline deadline = Deadline::never()) : core_(core) {
-    core_.leadership().take(core_.name(), deadline);
-  }
-  ~Leading() { core_.leadership().release(); }
-  Leading(const Leading&) = delete;
-  Leading& operator=(const Leading&) = delete;
-
- private:
-  StrategyCore& core_;
-};
-
 /// What stands behind a ReplicaContext.
 struct ReplicaState {
   StrategyCore* core;

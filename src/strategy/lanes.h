@@ -77,4 +77,19 @@ class Leadership {
   Gate gate_;
 };
 
+/// Holds it for the length of a call.
+class Leading {
+ public:
+  Leading(Leadership& leadership, const std::string& what, Deadline deadline = Deadline::never())
+      : leadership_(leadership) {
+    leadership_.take(what, deadline);
+  }
+  ~Leading() { leadership_.release(); }
+  Leading(const Leading&) = delete;
+  Leading& operator=(const Leading&) = delete;
+
+ private:
+  Leadership& leadership_;
+};
+
 }  // namespace lockstep::detail

@@ -5,6 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -216,6 +218,39 @@ TEST(SpinPolicy, SpinsOnlyWhereEveryThreadHasACore) {
   EXPECT_GT(fits.pauses, 10 * crowded.pauses);
   EXPECT_LE(crowded.pauses, 100);
   EXPECT_GT(crowded.yields, 0);
+}
+
+TEST(SpinPolicy, ThreadsThatComputePollLongerIfEveryOneHasACore) {
+  EXPECT_GT(SpinPolicy::for_computing_threads(2, 2).idle_yields, 1000);
+  EXPECT_EQ(SpinPolicy::for_computing_threads(3, 2).idle_yields, 0);
+  EXPECT_EQ(SpinPolicy::for_computing_threads(2, 2).pauses, SpinPolicy::for_threads(2, 2).pauses);
+}
+
+// On a core that another thread keeps busy, every yield gives it away for a slice of time: 100,000
+// of them would take minutes.
+TEST(Gate, PollingEndsWhenSomebodyWantsTheCore) {
+  cpu_set_t before;
+  CPU_ZERO(&before);
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  int core = 0;
+  while (!CPU_ISSET(core, &before)) ++core;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);  // the thread below inherits it
+  std::atomic<bool> running = false;
+  {
+    const std::jthread busy([&](const std::stop_token& stop) {
+      running = true;
+      while (!stop.stop_requested()) {
+      }
+    });
+    while (!running) std::this_thread::yield();
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_FALSE(Gate::poll([] { return false; }, {.idle_yields = 100'000}));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  }
+  ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
 }
 
 TEST(UsableCores, FollowTheAffinityMask) {

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/log.h"
+#include "lockstep/strategy.h"
 #include "strategy/core.h"
 #include "strategy/cross_device/hierarchical_copy.h"
 #include "strategy/cross_device/packing.h"
@@ -129,10 +130,7 @@ std::vector<Mirrored<Tensor>> AllReduceCrossDeviceOps::do_batch_reduce(
   const auto reduced = one_device_.batch_reduce(op, others, options);
   for (std::size_t k = 0; k < reduced.size(); ++k) results[other_of[k]] = reduced[k];
 
-  std::vector<Mirrored<Tensor>> ordered;
-  ordered.reserve(results.size());
-  for (auto& result : results) ordered.push_back(std::move(*result));
-  return ordered;
+  return detail::taken(results);
 }
 
 }  // namespace lockstep

@@ -19,7 +19,6 @@
 #include "strategy/cross_device/packing.h"
 #include "tensor/dtype.h"
 #include "tensor/reduce.h"
-#include "tensor/torch_text.h"
 
 namespace lockstep {
 
@@ -43,14 +42,6 @@ void add_shape(Agreement& words, const Tensor& tensor) {
   words.push_back(static_cast<std::int64_t>(tensor.scalar_type()));
   words.push_back(tensor.dim());
   words.insert(words.end(), tensor.sizes().begin(), tensor.sizes().end());
-}
-
-std::int64_t hash_of(const Agreement& words) {
-  std::uint64_t hash = 14695981039346656037U;
-  for (const std::int64_t word : words) {
-    hash = (hash ^ static_cast<std::uint64_t>(word)) * 1099511628211U;
-  }
-  return static_cast<std::int64_t>(hash);
 }
 
 /// A value that is ready to be sent: everything that can be wrong with it here has been found.
@@ -187,8 +178,8 @@ class CollectiveAllReduce::Impl {
       // The lanes first, as a step has them when it comes here: the other way round two threads
       // could each have what the other waits for.
       detail::StrategyCore& core = detail::current_core();
-      if (core.replicas() > 1) leading_.emplace(core, deadline_);
-      turn_.emplace(impl.turn_, deadline_);
+      if (core.replicas() > 1) lanes_.emplace(core.leadership(), core.name(), deadline_);
+      turn_.emplace(impl.turn_, "CollectiveAllReduce", deadline_);
       impl.explain_engine(options_.implementation);
       name_ = fmt::format("{} group {} instance {}", what, impl.group_,
                           impl.keys_.next_instance_key(impl.group_, impl.devices_.front()));
@@ -206,19 +197,6 @@ class CollectiveAllReduce::Impl {
     }
 
    private:
-    class Turn {
-     public:
-      Turn(detail::Leadership& turn, Deadline deadline) : turn_(turn) {
-        turn_.take("CollectiveAllReduce", deadline);
-      }
-      ~Turn() { turn_.release(); }
-      Turn(const Turn&) = delete;
-      Turn& operator=(const Turn&) = delete;
-
-     private:
-      detail::Leadership& turn_;
-    };
-
     static Deadline deadline_of(const CommunicationOptions& options) {
       constexpr double kForever = 1e9;  // seconds
       const double seconds = options.timeout_seconds.value().value_or(0);
@@ -229,8 +207,8 @@ class CollectiveAllReduce::Impl {
 
     CommunicationOptions options_;
     Deadline deadline_;
-    std::optional<detail::Leading> leading_;
-    std::optional<Turn> turn_;
+    std::optional<detail::Leading> lanes_;
+    std::optional<detail::Leading> turn_;
     std::string name_;
   };
 
@@ -353,20 +331,16 @@ Tensor CollectiveAllReduce::Impl::all_gather_rows(const Call& call, const Tensor
   sizes[0] = 0;
   agreement.push_back(static_cast<std::int64_t>(own.scalar_type()));
   agreement.insert(agreement.end(), sizes.begin(), sizes.end());
-  const std::vector<std::int64_t> mine = {own.size(0), hash_of(agreement)};
-  std::vector<std::int64_t> all(2 * static_cast<std::size_t>(session_.size()));
-  session_.all_gather(std::span<const std::int64_t>(mine), std::span(all), {}, call.next());
+  // The numbers of rows first; who asks for something else is found here already.
+  const std::vector<std::int64_t> mine = {own.size(0)};
+  std::vector<std::int64_t> lengths(static_cast<std::size_t>(session_.size()));
+  session_.all_gather(std::span<const std::int64_t>(mine), std::span(lengths), {},
+                      call.next(agreement));
   const std::int64_t row = c10::multiply_integers(own.sizes().slice(1));
   std::vector<std::uint64_t> counts;
-  for (std::size_t rank = 0; rank < all.size() / 2; ++rank) {
-    if (all[2 * rank + 1] != mine[1]) {
-      throw Mismatch(fmt::format(
-          "gather: worker {} asks for something else than worker {}, which has {} of {}: the op, "
-          "the axis, the dtype and the shape but for the number of rows must be the same on all",
-          rank, session_.rank(), tensor::shape_text(own), c10::toString(own.scalar_type())));
-    }
-    sizes[0] += all[2 * rank];
-    counts.push_back(static_cast<std::uint64_t>(all[2 * rank] * row));
+  for (const std::int64_t length : lengths) {
+    sizes[0] += length;
+    counts.push_back(static_cast<std::uint64_t>(length * row));
   }
   Tensor gathered = at::empty(sizes, own.options());
   session_.all_gather(buffer_of(own), buffer_of(gathered), counts, call.next());

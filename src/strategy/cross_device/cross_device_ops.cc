@@ -145,7 +145,7 @@ Mirrored<Tensor> CrossDeviceOps::all_gather(const ReduceValue& value,
   const std::int64_t along = checked_axis(value.components(), axis);
   const c10::AutoGradMode not_recorded(false);
   const Tensor all = do_all_gather(value.components(), along, options);
-  // The first destination takes the result itself.
+  // A single destination takes the result itself.
   if (destinations.devices().size() == 1) return {{all}, destinations.devices()};
   return do_broadcast(all, destinations.devices());
 }

@@ -1,7 +1,7 @@
 // Hierarchical copy: the way a pack takes through n devices of two halves, [0, n/2) and [n/2, n).
 // It is summed on one main device and given to its partner in the other half; every other device
-// copies from the main of its own half, so that between the halves each byte goes once. Packs take
-// turns with the mains.
+// copies from the main of its own half, so that each result crosses between the halves once. Packs
+// take turns with the mains.
 //
 // The sum itself is one pass in the fixed order: a partial sum for each half would add in another
 // order unless n is a power of two, and round 16-bit types twice.

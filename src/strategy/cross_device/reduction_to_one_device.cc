@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "lockstep/error.h"
+#include "lockstep/strategy.h"
 #include "strategy/core.h"
 #include "strategy/cross_device/reduce_on_lanes.h"
 
@@ -68,10 +69,7 @@ std::vector<Mirrored<Tensor>> ReductionToOneDevice::do_batch_reduce(
   for (std::size_t k = 0; k < jobs.size(); ++k) {
     results[job_of[k]].emplace(std::move(jobs[k].outputs), pairs[job_of[k]].destinations.devices());
   }
-  std::vector<Mirrored<Tensor>> ordered;
-  ordered.reserve(results.size());
-  for (auto& result : results) ordered.push_back(std::move(*result));
-  return ordered;
+  return detail::taken(results);
 }
 
 }  // namespace lockstep

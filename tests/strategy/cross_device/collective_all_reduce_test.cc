@@ -463,7 +463,6 @@ TEST_F(CollectiveTest, ThreadsDoNotInterleave) {
 TEST_F(CollectiveTest, StepsAndOtherThreads) {
   run_workers(2, 2, [](CollectiveAllReduce&, int) {
     Strategy& strategy = get_strategy();
-    const auto value = numbered(0, 2);
     const auto work = [&](bool in_step) {
       for (int i = 0; i < 30; ++i) {
         if (in_step) {
