@@ -108,10 +108,8 @@ class Connected : public Trainer {
     const auto& weights = net_.variables();
     std::vector<std::pair<PerReplica<Tensor>, Variable>> pairs;
     for (std::size_t i = 0; i < all.size(); ++i) pairs.emplace_back(all[i], weights[i]);
-    const auto means = strategy.batch_reduce_to(ReduceOp::mean, pairs);
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      strategy.update(weights[i], momentum_step, velocities_[i], means[i]);
-    }
+    strategy.batch_update(weights, momentum_step, velocities_,
+                          strategy.batch_reduce_to(ReduceOp::mean, pairs));
   }
 
   MirroredStrategy strategy_;

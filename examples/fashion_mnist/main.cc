@@ -1,7 +1,7 @@
 // Trains a small convolutional net on Fashion-MNIST with several replicas of this machine.
 //
 // Each replica computes the gradients of its part of a batch; in a merge_call they are summed into
-// every copy of their variable, and update() lets every copy take the same step.
+// every copy of their variable, and batch_update() lets every copy take the same step.
 #include <ATen/core/ivalue.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -90,16 +90,13 @@ class Momentum {
   void apply(ls::Strategy& strategy, const std::vector<ls::PerReplica<Tensor>>& gradients) {
     std::vector<std::pair<ls::PerReplica<Tensor>, ls::Variable>> pairs;
     for (std::size_t i = 0; i < weights_.size(); ++i) pairs.emplace_back(gradients[i], weights_[i]);
-    const auto summed = strategy.batch_reduce_to(ls::ReduceOp::sum, pairs);
-    for (std::size_t i = 0; i < weights_.size(); ++i) {
-      strategy.update(
-          weights_[i],
-          [&](Tensor w, Tensor velocity, const Tensor& gradient) {
-            velocity.mul_(momentum_).add_(gradient);
-            w.sub_(velocity, rate_);
-          },
-          velocities_[i], summed[i]);
-    }
+    strategy.batch_update(
+        weights_,
+        [&](Tensor w, Tensor velocity, const Tensor& gradient) {
+          velocity.mul_(momentum_).add_(gradient);
+          w.sub_(velocity, rate_);
+        },
+        velocities_, strategy.batch_reduce_to(ls::ReduceOp::sum, pairs));
   }
 
  private:

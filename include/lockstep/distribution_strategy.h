@@ -167,6 +167,11 @@ class DistributionStrategy {
     return strategy_->update(variable, fn, args...);
   }
   template <class F, class... Args>
+  void batch_update(const std::vector<Variable>& variables, F&& fn,
+                    const std::vector<Args>&... args) const {
+    strategy_->batch_update(variables, fn, args...);
+  }
+  template <class F, class... Args>
   auto update_non_slot(const NonSlotDevices& colocate_with, F&& fn, const Args&... args) const {
     return strategy_->update_non_slot(colocate_with, fn, args...);
   }

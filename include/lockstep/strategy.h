@@ -183,6 +183,11 @@ class Strategy {
                   "lockstep: a NonSlotVariable is written by update_non_slot(), not by update()");
     static_assert(std::is_same_v<V, NonSlotVariable>, "lockstep: update() takes a Variable first");
   }
+  /// update() of many variables with one hand-over to the replicas' threads: for each k in turn,
+  /// fn(variables[k]'s component, args[k]...). Every list is as long as that of the variables.
+  template <class F, class... Args>
+  void batch_update(const std::vector<Variable>& variables, F&& fn,
+                    const std::vector<Args>&... args);
   /// Runs fn(args...) for each non-slot device. Arguments as in update(), with NonSlot values and
   /// NonSlotVariables in place of Colocated ones.
   template <class F, class... Args>
@@ -336,6 +341,20 @@ auto Strategy::update(const Variable& variable, F&& fn, const Args&... args) {
     return detail::Regroup<R, locality::Colocated>::from(
         detail::taken(results), std::make_shared<const DeviceList>(variable.devices()));
   }
+}
+
+template <class F, class... Args>
+void Strategy::batch_update(const std::vector<Variable>& variables, F&& fn,
+                            const std::vector<Args>&... args) {
+  const auto call = [&](std::size_t k, const detail::UpdateTarget& target) {
+    Component component = variables[k][target.index];
+    using R =
+        decltype(fn(component, detail::select_for_update<locality::Colocated>(args[k], target)...));
+    static_assert(std::is_void_v<R>,
+                  "lockstep: the function of batch_update() gives nothing back; use update()");
+    fn(component, detail::select_for_update<locality::Colocated>(args[k], target)...);
+  };
+  detail::run_batch_update(*this, variables, {args.size()...}, call);
 }
 
 template <class F, class... Args>

@@ -313,6 +313,16 @@ void update_copy(const ThreadContext& caller, const UpdateTarget& target,
   body(target);
 }
 
+void require_own_variable(Strategy& strategy, const char* method, const Variable& variable) {
+  const VariableState& state = variable.state();
+  if (state.core.get() != &strategy.core() && !state.core->is_default()) {
+    throw InvalidUsage(fmt::format("Mixing different Strategy objects: {} of variable {}, which "
+                                   "another strategy ({}) created",
+                                   method, state.name, state.core->name()),
+                       Code::failed_precondition);
+  }
+}
+
 void update_copies(Strategy& strategy, const char* method, const DeviceList& devices,
                    const std::function<void(const UpdateTarget&)>& body) {
   StrategyCore& core = strategy.core();
@@ -336,14 +346,8 @@ void update_copies(Strategy& strategy, const char* method, const DeviceList& dev
 
 void run_updates(Strategy& strategy, const char* method, const Variable& variable,
                  const std::function<void(const UpdateTarget&)>& body) {
-  const VariableState& state = variable.state();
-  if (state.core.get() != &strategy.core() && !state.core->is_default()) {
-    throw InvalidUsage(fmt::format("Mixing different Strategy objects: {} of variable {}, which "
-                                   "another strategy ({}) created",
-                                   method, state.name, state.core->name()),
-                       Code::failed_precondition);
-  }
-  update_copies(strategy, method, state.devices, body);
+  require_own_variable(strategy, method, variable);
+  update_copies(strategy, method, variable.state().devices, body);
 }
 
 void run_updates(Strategy& strategy, const char* method, const DeviceList& devices,
@@ -352,6 +356,29 @@ void run_updates(Strategy& strategy, const char* method, const DeviceList& devic
     throw InvalidUsage(fmt::format("{}: no devices given; take non_slot_devices()", method));
   }
   update_copies(strategy, method, devices, body);
+}
+
+void run_batch_update(Strategy& strategy, const std::vector<Variable>& variables,
+                      const std::vector<std::size_t>& lengths,
+                      const std::function<void(std::size_t, const UpdateTarget&)>& body) {
+  constexpr const char* kMethod = "batch_update";
+  for (const std::size_t length : lengths) {
+    if (length != variables.size()) {
+      throw InvalidUsage(
+          fmt::format("batch_update of {} variables with a list of {} arguments: give one for each",
+                      variables.size(), length));
+    }
+  }
+  for (const Variable& variable : variables) require_own_variable(strategy, kMethod, variable);
+  for (std::size_t first = 0; first < variables.size();) {
+    const DeviceList& devices = variables[first].state().devices;
+    std::size_t end = first + 1;
+    while (end < variables.size() && variables[end].state().devices == devices) ++end;
+    update_copies(strategy, kMethod, devices, [&](const UpdateTarget& target) {
+      for (std::size_t k = first; k < end; ++k) body(k, target);
+    });
+    first = end;
+  }
 }
 
 }  // namespace detail

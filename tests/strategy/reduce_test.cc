@@ -361,6 +361,54 @@ TEST_F(UpdateTest, OfAVariableOnOneDevice) {
   EXPECT_THAT(numbers(v), ElementsAre(3));
 }
 
+TEST_F(UpdateTest, ABatchIsEachVariableWithItsOwnArguments) {
+  const std::vector<Variable> weights{make(1), make(2)};
+  const std::vector<Variable> velocities{make(10), make(20)};
+  std::vector<std::pair<PerReplica<Tensor>, Variable>> gradients;
+  for (const Variable& w : weights) gradients.emplace_back(scalars(100, 200), w);
+  strategy.batch_update(
+      weights,
+      [](Component& w, const Component& v, const Tensor& gradient) {
+        EXPECT_EQ(current_device(), w.device().str());
+        EXPECT_FALSE(at::GradMode::is_enabled());
+        w.assign(w + v + gradient);
+      },
+      velocities, strategy.batch_reduce_to(ReduceOp::sum, gradients));
+  EXPECT_THAT(numbers(weights[0]), ElementsAre(311, 311));
+  EXPECT_THAT(numbers(weights[1]), ElementsAre(322, 322));
+}
+
+TEST_F(UpdateTest, ABatchMayLiveOnSeveralSetsOfDevices) {
+  auto scope = strategy.scope();
+  const Variable alone = [&] {
+    auto there = strategy.colocate_vars_with("CPU:1");
+    return variable("alone", 1.0);
+  }();
+  std::vector<int> copies(3);
+  strategy.batch_update(
+      {make(0), alone, make(0)},
+      [&](Component& w, int k) {
+        if (w.index() == 0) copies[k] = 1;
+      },
+      std::vector<int>{0, 1, 2});
+  EXPECT_THAT(copies, ElementsAre(1, 1, 1));
+  strategy.batch_update({}, [](Component&) { FAIL() << "nothing to update"; });
+}
+
+TEST_F(UpdateTest, ABatchWithListsOfOtherLengthsIsRefusedBeforeAnythingIsWritten) {
+  const Variable v = make(1);
+  EXPECT_THAT(wrong_value([&] {
+                strategy.batch_update(
+                    {v, v}, [](Component& copy, int) { copy.assign(7); }, std::vector<int>{1});
+              }),
+              AllOf(HasSubstr("2 variables"), HasSubstr("list of 1")));
+  EXPECT_THAT(numbers(v), ElementsAre(1, 1));
+  MirroredStrategy other(on({"CPU:0", "CPU:1"}));
+  EXPECT_THAT(error_of<InvalidUsage>(Code::failed_precondition,
+                                     [&] { other.batch_update({v}, [](Component&) {}); }),
+              HasSubstr("Mixing different Strategy objects"));
+}
+
 TEST_F(UpdateTest, NonSlot) {
   auto scope = strategy.scope();
   const Variable v = variable("v", 1.0);

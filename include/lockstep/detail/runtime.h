@@ -43,6 +43,11 @@ void run_updates(Strategy& strategy, const char* method, const Variable& variabl
                  const std::function<void(const UpdateTarget&)>& body);
 void run_updates(Strategy& strategy, const char* method, const DeviceList& devices,
                  const std::function<void(const UpdateTarget&)>& body);
+/// Runs body(k, copy) for each copy of each variable k; those that live on the same devices share
+/// one hand-over. `lengths` are those of the lists of arguments.
+void run_batch_update(Strategy& strategy, const std::vector<Variable>& variables,
+                      const std::vector<std::size_t>& lengths,
+                      const std::function<void(std::size_t, const UpdateTarget&)>& body);
 
 /// Position among this process's replicas.
 int local_index(const ReplicaContext& replica);
