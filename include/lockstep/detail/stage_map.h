@@ -1,0 +1,181 @@
+// Stages that call a function for every element, and stages that work ahead.
+#pragma once
+
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "lockstep/detail/background.h"
+#include "lockstep/detail/stage.h"
+#include "lockstep/detail/stage_transforms.h"
+
+namespace lockstep::detail {
+
+/// An element, or what was thrown instead of it: at its place in the stream.
+template <class T>
+struct Outcome {
+  std::optional<T> element;
+  std::exception_ptr error;
+
+  template <class F>
+  static Outcome of(const F& make) noexcept {
+    Outcome outcome;
+    try {
+      outcome.element = make();
+    } catch (...) {
+      outcome.error = std::current_exception();
+    }
+    return outcome;
+  }
+  std::optional<T> get() && {
+    if (error) std::rethrow_exception(error);
+    return std::move(element);
+  }
+};
+
+template <class T, class U>
+class MapStage final : public Transform<MapStage<T, U>, T, U> {
+ public:
+  using Function = std::function<U(const T&)>;
+  MapStage(StageOfPtr<T> input, Function fn, int parallel)
+      : Transform<MapStage, T, U>(std::move(input)), fn_(std::move(fn)), parallel_(parallel) {}
+  [[nodiscard]] std::string describe() const override {
+    return parallel_ > 1 ? "map(" + std::to_string(parallel_) + " at a time)" : "map";
+  }
+  [[nodiscard]] std::int64_t cardinality() const override { return this->input().cardinality(); }
+  [[nodiscard]] StreamPtr<U> open(const Opening& opening) const override {
+    if (parallel_ > 1) {
+      return std::make_unique<Parallel>(this->input().open(opening), fn_, parallel_);
+    }
+    return std::make_unique<Mapped>(this->input().open(opening), fn_);
+  }
+
+ private:
+  class Mapped final : public Stream<U> {
+   public:
+    Mapped(StreamPtr<T> input, Function fn) : input_(std::move(input)), fn_(std::move(fn)) {}
+    std::optional<U> next() override {
+      const std::optional<T> element = input_->next();
+      if (!element) return std::nullopt;
+      return fn_(*element);
+    }
+    std::uint64_t skip(std::uint64_t count) override { return input_->skip(count); }
+
+   private:
+    StreamPtr<T> input_;
+    Function fn_;
+  };
+
+  /// Elements are read by the consumer and worked on by the pool; they leave in order.
+  class Parallel final : public Stream<U> {
+   public:
+    Parallel(StreamPtr<T> input, Function fn, int threads)
+        : input_(std::move(input)),
+          fn_(std::make_shared<const Function>(std::move(fn))),
+          ahead_(2 * static_cast<std::size_t>(threads)),
+          pool_(threads) {}
+    std::optional<U> next() override {
+      fill();
+      if (waiting_.empty()) return std::nullopt;
+      const Waiting first = std::move(waiting_.front());
+      waiting_.pop_front();
+      if (first.job) pool_.wait_for(*first.job);
+      return std::move(*first.outcome).get();
+    }
+    std::uint64_t skip(std::uint64_t count) override {
+      std::uint64_t skipped = 0;
+      for (; skipped < count && !waiting_.empty(); ++skipped) waiting_.pop_front();
+      return ended_ ? skipped : skipped + input_->skip(count - skipped);
+    }
+
+   private:
+    struct Waiting {
+      std::shared_ptr<WorkerPool::Job> job;  // none: there was an error before it
+      std::shared_ptr<Outcome<U>> outcome;
+    };
+
+    void fill() {
+      while (!ended_ && waiting_.size() < ahead_) {
+        auto outcome = std::make_shared<Outcome<U>>();
+        auto read = Outcome<T>::of([&] { return input_->next(); });
+        if (read.error) {
+          outcome->error = read.error;
+          waiting_.push_back({nullptr, std::move(outcome)});
+        } else if (!read.element) {
+          ended_ = true;
+        } else {
+          waiting_.push_back({pool_.submit([outcome, fn = fn_, element = std::move(*read.element)] {
+                                *outcome = Outcome<U>::of([&] { return (*fn)(element); });
+                              }),
+                              outcome});
+        }
+      }
+    }
+
+    StreamPtr<T> input_;
+    std::shared_ptr<const Function> fn_;
+    std::size_t ahead_;
+    bool ended_ = false;
+    std::deque<Waiting> waiting_;
+    WorkerPool pool_;  // ends first
+  };
+
+  Function fn_;
+  int parallel_;
+};
+
+template <class T>
+class PrefetchStage final : public PassThrough<PrefetchStage<T>, T> {
+ public:
+  PrefetchStage(StageOfPtr<T> input, std::size_t ahead)
+      : PassThrough<PrefetchStage, T>(std::move(input)), ahead_(ahead) {}
+  [[nodiscard]] std::string describe() const override {
+    return "prefetch(" + std::to_string(ahead_) + ")";
+  }
+  [[nodiscard]] StreamPtr<T> open(const Opening& opening) const override {
+    return std::make_unique<Prefetched>(this->input().open(opening), ahead_);
+  }
+
+ private:
+  class Prefetched final : public Stream<T> {
+   public:
+    Prefetched(StreamPtr<T> input, std::size_t ahead) : input_(std::move(input)), ahead_(ahead) {}
+    std::optional<T> next() override {
+      // Begins with the first element asked for: what is skipped before need not be made.
+      if (!feeder_) feeder_.emplace(ahead_, [this] { return produce(); });
+      if (!feeder_->wait_for_item()) return std::nullopt;
+      Outcome<T> outcome = [&] {
+        const std::lock_guard lock(mutex_);
+        Outcome<T> first = std::move(made_.front());
+        made_.pop_front();
+        return first;
+      }();
+      feeder_->taken();
+      return std::move(outcome).get();
+    }
+    std::uint64_t skip(std::uint64_t count) override {
+      return feeder_ ? Stream<T>::skip(count) : input_->skip(count);
+    }
+
+   private:
+    bool produce() {
+      auto outcome = Outcome<T>::of([&] { return input_->next(); });
+      if (!outcome.element && !outcome.error) return false;
+      const std::lock_guard lock(mutex_);
+      made_.push_back(std::move(outcome));
+      return true;
+    }
+
+    StreamPtr<T> input_;
+    std::size_t ahead_;
+    std::mutex mutex_;
+    std::deque<Outcome<T>> made_;
+    std::optional<Feeder> feeder_;  // ends first
+  };
+
+  std::size_t ahead_;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,400 @@
+// Stages that pass on, leave out or reorder the elements of their input.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "lockstep/detail/stage.h"
+
+namespace lockstep::detail {
+
+/// The same elements of the same kind: what most stages say about themselves.
+template <class Self, class T>
+class PassThrough : public Transform<Self, T, T> {
+ public:
+  using Transform<Self, T, T>::Transform;
+  [[nodiscard]] bool keeps_batches() const noexcept override { return true; }
+  [[nodiscard]] std::optional<ElementSpec> static_spec() const override {
+    return this->input().static_spec();
+  }
+  [[nodiscard]] ElementSpec spec() const override { return this->input().spec(); }
+  [[nodiscard]] std::int64_t cardinality() const override { return this->input().cardinality(); }
+};
+
+template <class T>
+class FilterStage final : public PassThrough<FilterStage<T>, T> {
+ public:
+  FilterStage(StageOfPtr<T> input, std::function<bool(const T&)> keep)
+      : PassThrough<FilterStage, T>(std::move(input)), keep_(std::move(keep)) {}
+  [[nodiscard]] std::string describe() const override { return "filter"; }
+  [[nodiscard]] std::int64_t cardinality() const override {
+    return this->input().cardinality() == 0 ? 0 : kUnknownCardinality;
+  }
+  [[nodiscard]] StreamPtr<T> open(const Opening& opening) const override {
+    return std::make_unique<Kept>(this->input().open(opening), keep_);
+  }
+
+ private:
+  class Kept final : public Stream<T> {
+   public:
+    Kept(StreamPtr<T> input, std::function<bool(const T&)> keep)
+        : input_(std::move(input)), keep_(std::move(keep)) {}
+    std::optional<T> next() override {
+      for (;;) {
+        std::optional<T> element = input_->next();
+        if (!element || keep_(*element)) return element;
+      }
+    }
+
+   private:
+    StreamPtr<T> input_;
+    std::function<bool(const T&)> keep_;
+  };
+
+  std::function<bool(const T&)> keep_;
+};
+
+/// Numbers that are the same everywhere, unlike those of the standard's distributions.
+class Randomness {
+ public:
+  explicit Randomness(std::uint64_t seed) noexcept : state_(seed) {}
+  /// Below `bound`, all equally likely as far as anybody can see.
+  std::uint64_t below(std::uint64_t bound) noexcept;
+
+ private:
+  std::uint64_t state_;
+};
+
+template <class T>
+class ShuffleStage final : public PassThrough<ShuffleStage<T>, T> {
+ public:
+  ShuffleStage(StageOfPtr<T> input, std::size_t buffer, std::uint64_t seed, bool each_pass)
+      : PassThrough<ShuffleStage, T>(std::move(input)),
+        buffer_(buffer),
+        seed_(seed),
+        each_pass_(each_pass) {}
+  [[nodiscard]] std::string describe() const override {
+    return "shuffle(" + std::to_string(buffer_) + ", seed " + std::to_string(seed_) +
+           (each_pass_ ? ")" : ", the same each time)");
+  }
+  [[nodiscard]] bool shuffles() const noexcept override { return true; }
+  [[nodiscard]] StreamPtr<T> open(const Opening& opening) const override {
+    return std::make_unique<Shuffled>(this->input().open(opening), buffer_,
+                                      each_pass_ ? mix(seed_, opening.pass) : seed_);
+  }
+
+ private:
+  /// Keeps a buffer and gives one of it at random, in whose place the next comes.
+  class Shuffled final : public Stream<T> {
+   public:
+    Shuffled(StreamPtr<T> input, std::size_t size, std::uint64_t seed)
+        : input_(std::move(input)), size_(size), random_(seed) {}
+    std::optional<T> next() override {
+      while (input_ && buffer_.size() < size_) {
+        std::optional<T> element = input_->next();
+        if (!element) {
+          input_.reset();
+        } else {
+          buffer_.push_back(std::move(*element));
+        }
+      }
+      if (buffer_.empty()) return std::nullopt;
+      std::swap(buffer_[random_.below(buffer_.size())], buffer_.back());
+      std::optional<T> element = std::move(buffer_.back());
+      buffer_.pop_back();
+      return element;
+    }
+
+   private:
+    StreamPtr<T> input_;
+    std::size_t size_;
+    Randomness random_;
+    std::vector<T> buffer_;
+  };
+
+  std::size_t buffer_;
+  std::uint64_t seed_;
+  bool each_pass_;
+};
+
+template <class T>
+class RepeatStage final : public PassThrough<RepeatStage<T>, T> {
+ public:
+  /// kInfinite: for ever.
+  RepeatStage(StageOfPtr<T> input, std::int64_t times)
+      : PassThrough<RepeatStage, T>(std::move(input)), times_(times) {}
+  [[nodiscard]] std::string describe() const override {
+    return times_ == kInfinite ? "repeat()" : "repeat(" + std::to_string(times_) + ")";
+  }
+  [[nodiscard]] std::int64_t cardinality() const override {
+    const std::int64_t once = this->input().cardinality();
+    if (times_ == 0 || once == 0) return 0;
+    if (times_ == kInfinite && once != kUnknownCardinality) return kInfinite;
+    return once < 0 ? once : once * times_;
+  }
+  [[nodiscard]] StreamPtr<T> open(const Opening& opening) const override {
+    return std::make_unique<Repeated>(
+        std::static_pointer_cast<const RepeatStage>(this->shared_from_this()), opening);
+  }
+
+ private:
+  class Repeated final : public Stream<T> {
+   public:
+    Repeated(std::shared_ptr<const RepeatStage> stage, const Opening& opening)
+        : stage_(std::move(stage)), opening_(opening) {}
+    std::optional<T> next() override {
+      while (stage_->times_ == kInfinite || round_ < stage_->times_) {
+        open();
+        if (std::optional<T> element = input_->next()) {
+          any_ = true;
+          return element;
+        }
+        if (!close()) break;
+      }
+      return std::nullopt;
+    }
+    std::uint64_t skip(std::uint64_t count) override {
+      std::uint64_t skipped = 0;
+      while (skipped < count && (stage_->times_ == kInfinite || round_ < stage_->times_)) {
+        open();
+        const std::uint64_t now = input_->skip(count - skipped);
+        skipped += now;
+        any_ = any_ || now > 0;
+        if (skipped < count && !close()) break;
+      }
+      return skipped;
+    }
+
+   private:
+    void open() {
+      if (input_) return;
+      const auto round = static_cast<std::uint64_t>(round_);
+      input_ = stage_->input().open({round == 0 ? opening_.pass : mix(opening_.pass, round)});
+      any_ = false;
+    }
+    /// False if it was empty: it would be again, for ever.
+    bool close() {
+      input_.reset();
+      ++round_;
+      return any_;
+    }
+
+    std::shared_ptr<const RepeatStage> stage_;
+    Opening opening_;
+    StreamPtr<T> input_;
+    std::int64_t round_ = 0;
+    bool any_ = false;
+  };
+
+  std::int64_t times_;
+};
+
+/// Elements begin, begin + step, ... of the input, `most` of them: take, skip and shard.
+template <class T>
+class EveryStage final : public PassThrough<EveryStage<T>, T> {
+ public:
+  EveryStage(StageOfPtr<T> input, std::int64_t begin, std::int64_t step, std::int64_t most,
+             std::string text)
+      : PassThrough<EveryStage, T>(std::move(input)),
+        begin_(begin),
+        step_(step),
+        most_(most),
+        text_(std::move(text)) {}
+  [[nodiscard]] std::string describe() const override { return text_; }
+  [[nodiscard]] std::int64_t cardinality() const override {
+    const std::int64_t all = this->input().cardinality();
+    if (all == kInfinite) return most_;
+    if (all == kUnknownCardinality) return all;
+    const std::int64_t left = all > begin_ ? (all - begin_ + step_ - 1) / step_ : 0;
+    return most_ == kInfinite ? left : std::min(left, most_);
+  }
+  [[nodiscard]] StreamPtr<T> open(const Opening& opening) const override {
+    return std::make_unique<Every>(this->input().open(opening), begin_, step_, most_);
+  }
+
+ private:
+  class Every final : public Stream<T> {
+   public:
+    Every(StreamPtr<T> input, std::int64_t begin, std::int64_t step, std::int64_t most)
+        : input_(std::move(input)), gap_(begin), step_(step), left_(most) {}
+    std::optional<T> next() override {
+      if (left_ == 0) return std::nullopt;
+      if (!pass_gap()) return std::nullopt;
+      std::optional<T> element = input_->next();
+      if (left_ > 0) --left_;
+      gap_ = step_ - 1;
+      return element;
+    }
+    std::uint64_t skip(std::uint64_t count) override {
+      if (left_ >= 0) count = std::min(count, static_cast<std::uint64_t>(left_));
+      if (count == 0 || !pass_gap()) return 0;
+      const auto step = static_cast<std::uint64_t>(step_);
+      const std::uint64_t passed = input_->skip((count - 1) * step + 1);
+      const std::uint64_t skipped = (passed + step - 1) / step;
+      if (left_ > 0) left_ -= static_cast<std::int64_t>(skipped);
+      gap_ = step_ - 1;
+      return skipped;
+    }
+
+   private:
+    bool pass_gap() {
+      const auto gap = static_cast<std::uint64_t>(gap_);
+      if (gap > 0 && input_->skip(gap) < gap) {
+        left_ = 0;
+        return false;
+      }
+      gap_ = 0;
+      return true;
+    }
+
+    StreamPtr<T> input_;
+    std::int64_t gap_;
+    std::int64_t step_;
+    std::int64_t left_;
+  };
+
+  std::int64_t begin_;
+  std::int64_t step_;
+  std::int64_t most_;
+  std::string text_;
+};
+
+template <class T>
+StagePtr StageOf<T>::sharded(std::int64_t count, std::int64_t index) const {
+  return std::make_shared<EveryStage<T>>(
+      std::static_pointer_cast<const StageOf<T>>(this->shared_from_this()), index, count, kInfinite,
+      "shard(" + std::to_string(count) + ", " + std::to_string(index) + ")");
+}
+
+/// What the first whole pass gave, from memory.
+template <class T>
+class CacheStage final : public PassThrough<CacheStage<T>, T> {
+ public:
+  explicit CacheStage(StageOfPtr<T> input)
+      : PassThrough<CacheStage, T>(std::move(input)), cache_(std::make_shared<Cache>()) {}
+  [[nodiscard]] std::string describe() const override { return "cache"; }
+  [[nodiscard]] StagePtr with_inputs(const std::vector<StagePtr>& inputs) const override {
+    return std::make_shared<CacheStage>(as_stage_of<T>(inputs.at(0)));  // other elements
+  }
+  [[nodiscard]] StreamPtr<T> open(const Opening& opening) const override {
+    if (auto whole = cache_->get()) return std::make_unique<Replayed>(std::move(whole));
+    return std::make_unique<Recorded>(this->input().open(opening), cache_);
+  }
+
+ private:
+  using Elements = std::shared_ptr<const std::vector<T>>;
+  struct Cache {
+    std::mutex mutex;
+    Elements elements;
+    Elements get() {
+      const std::lock_guard lock(mutex);
+      return elements;
+    }
+    void set(std::vector<T> all) {
+      const std::lock_guard lock(mutex);
+      if (!elements) elements = std::make_shared<const std::vector<T>>(std::move(all));
+    }
+  };
+  class Replayed final : public Stream<T> {
+   public:
+    explicit Replayed(Elements all) : all_(std::move(all)) {}
+    std::optional<T> next() override {
+      if (at_ == all_->size()) return std::nullopt;
+      return (*all_)[at_++];
+    }
+
+   private:
+    Elements all_;
+    std::size_t at_ = 0;
+  };
+  class Recorded final : public Stream<T> {
+   public:
+    Recorded(StreamPtr<T> input, std::shared_ptr<Cache> cache)
+        : input_(std::move(input)), cache_(std::move(cache)) {}
+    std::optional<T> next() override {
+      if (!input_) return std::nullopt;
+      std::optional<T> element = input_->next();
+      if (element) {
+        elements_.push_back(*element);
+      } else {
+        input_.reset();
+        cache_->set(std::move(elements_));
+      }
+      return element;
+    }
+
+   private:
+    StreamPtr<T> input_;
+    std::shared_ptr<Cache> cache_;
+    std::vector<T> elements_;
+  };
+
+  std::shared_ptr<Cache> cache_;
+};
+
+/// DataError: a dataset had another number of elements than was said.
+[[noreturn]] void wrong_cardinality(std::int64_t expected, std::int64_t found, bool more);
+
+template <class T>
+class AssertCardinalityStage final : public PassThrough<AssertCardinalityStage<T>, T> {
+ public:
+  AssertCardinalityStage(StageOfPtr<T> input, std::int64_t expected)
+      : PassThrough<AssertCardinalityStage, T>(std::move(input)), expected_(expected) {}
+  [[nodiscard]] std::string describe() const override {
+    return "assert_cardinality(" + std::to_string(expected_) + ")";
+  }
+  [[nodiscard]] std::int64_t cardinality() const override { return expected_; }
+  [[nodiscard]] StreamPtr<T> open(const Opening& opening) const override {
+    return std::make_unique<Counted>(this->input().open(opening), expected_);
+  }
+
+ private:
+  class Counted final : public Stream<T> {
+   public:
+    Counted(StreamPtr<T> input, std::int64_t expected)
+        : input_(std::move(input)), expected_(expected) {}
+    std::optional<T> next() override {
+      std::optional<T> element = input_->next();
+      if (element && ++seen_ > expected_ && expected_ != kInfinite) {
+        wrong_cardinality(expected_, seen_, true);
+      }
+      if (!element && (seen_ < expected_ || expected_ == kInfinite)) {
+        wrong_cardinality(expected_, seen_, false);
+      }
+      return element;
+    }
+
+   private:
+    StreamPtr<T> input_;
+    std::int64_t expected_;
+    std::int64_t seen_ = 0;
+  };
+
+  std::int64_t expected_;
+};
+
+template <class T>
+class OptionsStage final : public PassThrough<OptionsStage<T>, T> {
+ public:
+  OptionsStage(StageOfPtr<T> input, AutoShardPolicy policy)
+      : PassThrough<OptionsStage, T>(std::move(input)), policy_(policy) {}
+  [[nodiscard]] std::string describe() const override {
+    const int number = static_cast<int>(policy_);
+    const char* const names[] = {"off", "automatic", "file", "data"};
+    const bool known = number >= -1 && number <= 2;
+    return std::string("options(auto_shard_policy ") +
+           (known ? names[number + 1] : std::to_string(number).c_str()) + ")";
+  }
+  [[nodiscard]] std::optional<AutoShardPolicy> auto_shard_policy() const override {
+    return policy_;
+  }
+  [[nodiscard]] StreamPtr<T> open(const Opening& opening) const override {
+    return this->input().open(opening);
+  }
+
+ private:
+  AutoShardPolicy policy_;
+};
+
+}  // namespace lockstep::detail
