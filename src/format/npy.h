@@ -1,9 +1,8 @@
-// NPY: one numpy array as a file (numpy.save), versions 1, 2 and 3. For .npz see format/zip.h.
+// NPY: one numpy array as a file (numpy.save), versions 1, 2 and 3. For writing see
+// format/npy_header.h, for .npz format/zip.h.
 //
 //   NpyReader array(read, "x.npy");                     // or a member of an archive
 //   std::vector<std::byte> values = array.read_rest();  // in the host's byte order
-//
-//   out << encode_npy_header({.type = DType::float32, .shape = {3, 4}}) << bytes of 12 floats;
 //
 // Elements come as they lie in the file, in Fortran order if the header says so. Nothing is
 // allocated from a number in the file but the header's own text, which is bounded; read_rest()
@@ -19,34 +18,10 @@
 #include <string>
 #include <vector>
 
+#include "format/npy_header.h"
 #include "format/read_bytes.h"
-#include "lockstep/dtype.h"
 
 namespace lockstep::format {
-
-enum class ByteOrder : std::uint8_t { little, big };
-enum class ArrayOrder : std::uint8_t { c, fortran };
-
-struct NpyHeader {
-  DType type = DType::float32;
-  ByteOrder byte_order = ByteOrder::little;
-  ArrayOrder array_order = ArrayOrder::c;
-  std::vector<std::int64_t> shape;  // empty: one element
-  /// Where the elements begin.
-  std::size_t header_bytes = 0;
-
-  [[nodiscard]] std::uint64_t elements() const noexcept { return payload_bytes() / size_of(type); }
-  [[nodiscard]] std::uint64_t payload_bytes() const noexcept;
-};
-
-/// A header whose text is longer is refused.
-inline constexpr std::size_t kNpyMaxHeaderBytes = std::size_t{1} << 20;
-
-/// The header at the front of `prefix`, which may go on behind it.
-NpyHeader parse_npy_header(std::span<const std::byte> prefix, const std::string& file);
-
-/// What numpy.save writes before the elements. `header_bytes` is not used.
-std::string encode_npy_header(const NpyHeader& header);
 
 class NpyReader {
  public:

@@ -24,13 +24,17 @@
 
 namespace lockstep::format {
 
+/// Methods of a member that can be read.
+inline constexpr std::uint16_t kZipStored = 0;
+inline constexpr std::uint16_t kZipDeflated = 8;
+
 struct ZipMember {
   std::string name;
   std::uint64_t bytes = 0;         // unpacked
   std::uint64_t packed_bytes = 0;  // in the archive
   std::uint64_t header_at = 0;     // byte in the archive
   std::uint32_t crc = 0;
-  std::uint16_t method = 0;  // 0 stored, 8 deflated
+  std::uint16_t method = 0;
 };
 
 class ZipReader {
