@@ -58,7 +58,8 @@ class RecordReader::Impl {
   std::uint64_t begin_ = 0;  // where the current record begins
   std::string broken_;       // why the stream ended, if not by its end
   SkippedRecords skipped_;
-  std::string failure_;  // thrown from now on
+  bool over_ = false;    // nothing more is read
+  std::string failure_;  // why, if that is to be thrown
 };
 
 std::optional<std::string_view> RecordReader::Impl::next() {
@@ -95,8 +96,10 @@ std::uint64_t RecordReader::Impl::skip(std::uint64_t count) {
 }
 
 std::optional<std::uint64_t> RecordReader::Impl::begin_record() {
-  if (!failure_.empty()) throw DataError(failure_);
-  if (skipped_.rests > 0) return std::nullopt;
+  if (over_) {
+    if (!failure_.empty()) throw DataError(failure_);
+    return std::nullopt;
+  }
   begin_ = window_.offset();
   if (!reaches([&] { return window_.ensure(kRecordHeader); })) {
     if (broken_.empty() && window_.bytes().empty()) return std::nullopt;
@@ -131,6 +134,7 @@ void RecordReader::Impl::lose_record(const std::string& what) {
 
 void RecordReader::Impl::lose_rest(const std::string& what) {
   const std::string message = corrupt(broken_.empty() ? what : broken_);
+  over_ = true;
   skipped_.rests = 1;
   if (options_.on_skip) options_.on_skip(message + "; the rest of the file is given up");
 }
@@ -139,7 +143,8 @@ std::string RecordReader::Impl::corrupt(const std::string& what) {
   std::string message = fmt::format("{}: record {} at byte {} is corrupt: {}", window_.name(),
                                     position_, begin_, what);
   if (options_.on_corrupt == CorruptRecords::fail) {
-    failure_ = message + "; restore the file, or skip what is corrupt (on_corrupt)";
+    over_ = true;
+    failure_ = message + "; restore the file, or skip corrupt records";
     throw DataError(failure_);
   }
   return message;

@@ -17,8 +17,8 @@ bool Window::fill(std::size_t size) {
     if (visible >= size) return true;
     if (capacity_ < visible + block_) {
       move_into(2 * std::max(visible, block_));
-    } else if (capacity_ - begin_ < visible + block_) {
-      move_into(capacity_);
+    } else if (capacity_ - begin_ < std::max(visible + block_, std::min(size, capacity_))) {
+      move_into(capacity_);  // before more of a large piece arrives
     }
     // A large piece may take all the room there is; else a block at a time stays in the cache.
     const std::size_t room = std::min(capacity_ - end_, std::max(block_, size - visible));
@@ -31,7 +31,7 @@ bool Window::fill(std::size_t size) {
 void Window::move_into(std::size_t capacity) {
   const std::size_t visible = end_ - begin_;
   if (capacity == capacity_) {
-    std::memmove(memory_.get(), memory_.get() + begin_, visible);
+    if (visible > 0) std::memmove(memory_.get(), memory_.get() + begin_, visible);
   } else {
     // Not zeroed: every byte is written before it is seen.
     auto memory = std::make_unique_for_overwrite<std::byte[]>(capacity);
@@ -39,6 +39,7 @@ void Window::move_into(std::size_t capacity) {
     memory_ = std::move(memory);
     capacity_ = capacity;
   }
+  origin_ += begin_;
   begin_ = 0;
   end_ = visible;
 }
@@ -49,8 +50,10 @@ std::uint64_t Window::skip(std::uint64_t size) {
     begin_ += static_cast<std::size_t>(size);
     return size;
   }
-  begin_ = end_ = 0;
-  return visible + source_->skip(size - visible);
+  begin_ = end_;
+  const std::uint64_t skipped = source_->skip(size - visible);
+  origin_ += skipped;
+  return visible + skipped;
 }
 
 }  // namespace lockstep::format

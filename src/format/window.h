@@ -42,9 +42,7 @@ class Window {
   std::uint64_t skip(std::uint64_t size);
 
   /// Where bytes() begins in the stream.
-  [[nodiscard]] std::uint64_t offset() const noexcept {
-    return source_->position() - (end_ - begin_);
-  }
+  [[nodiscard]] std::uint64_t offset() const noexcept { return origin_ + begin_; }
   [[nodiscard]] const std::string& name() const noexcept { return source_->name(); }
 
  private:
@@ -56,6 +54,7 @@ class Window {
   std::size_t block_;
   std::size_t capacity_ = 0;
   std::unique_ptr<std::byte[]> memory_;
+  std::uint64_t origin_ = 0;  // of the memory's first byte, in the stream
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
 };

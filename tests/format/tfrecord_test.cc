@@ -73,6 +73,24 @@ TEST(Crc32c, HasTheKnownValues) {
   EXPECT_EQ(crc(std::string(32, '\xff')), 0x62a8ab43U);
 }
 
+/// Bit by bit.
+std::uint32_t slow_crc32c(std::string_view text) {
+  std::uint32_t crc = ~std::uint32_t{0};
+  for (const char byte : text) {
+    crc ^= static_cast<unsigned char>(byte);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0x82f63b78U : 0U);
+  }
+  return ~crc;
+}
+
+TEST(Crc32c, IsTheSameForEveryLengthAndAlignment) {
+  const std::string text = sample_text(2000);
+  for (std::size_t size = 0; size < 700; ++size) {
+    const std::string_view part = std::string_view(text).substr(size % 9, size);
+    EXPECT_EQ(format::crc32c(std::as_bytes(std::span(part))), slow_crc32c(part)) << size;
+  }
+}
+
 // The bytes follow from the definition of the format, with a checksum computed bit by bit.
 TEST(RecordWriter, WritesTheBytesTensorFlowReads) {
   const TemporaryDirectory directory;
@@ -275,7 +293,7 @@ TEST(RecordReader, AnErrorSaysFileRecordByteAndWhatToDoAndStays) {
       EXPECT_STREQ(
           error.what(),
           "data/train: record 2 at byte 37 is corrupt: the checksum of its 4 bytes of data "
-          "is wrong; restore the file, or skip what is corrupt (on_corrupt)");
+          "is wrong; restore the file, or skip corrupt records");
     }
   }
 }
