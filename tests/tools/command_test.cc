@@ -18,13 +18,14 @@ TEST(Command, PrintsItsVersion) {
 TEST(Command, HelpNamesTheSubcommandsAndShowsExamples) {
   const Result result = lockstep_command("--help");
   EXPECT_EQ(result.code, 0);
-  for (const char* word : {"bench", "explain", "plans", "Examples:"}) {
+  for (const char* word : {"bench", "explain", "plans", "data", "Examples:"}) {
     EXPECT_THAT(result.out, HasSubstr(word));
   }
 }
 
 TEST(Command, EverySubcommandHasHelpWithExamples) {
-  for (const char* name : {"bench", "explain", "plans"}) {
+  for (const char* name : {"bench", "explain", "plans", "data", "data inspect", "data count",
+                           "data verify", "data shard"}) {
     const Result result = lockstep_command(std::string(name) + " --help");
     EXPECT_EQ(result.code, 0) << name;
     EXPECT_THAT(result.out, HasSubstr("Examples:"));
@@ -73,7 +74,13 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"explain all_reduce --access telepathy", "telepathy"},
         Wrong{"explain all_reduce -d all", "one element type"},
         Wrong{"explain all_reduce --costs speed=light", "speed"},
-        Wrong{"plans all_reduces", "\"all_reduces\""}, Wrong{"plans --fast", "--fast"}));
+        Wrong{"plans all_reduces", "\"all_reduces\""}, Wrong{"plans --fast", "--fast"},
+        Wrong{"data", "subcommand is required"}, Wrong{"data count", "FILE is required"},
+        Wrong{"data verify --fast a", "--fast"}, Wrong{"data inspect -n few a", "few"},
+        Wrong{"data shard --output o a", "--into is required"},
+        Wrong{"data shard --into 2 a", "--output is required"},
+        Wrong{"data shard --into 0 --output o a", "--into is 0"},
+        Wrong{"data shard --into 2 --output o --compression rar a", "\"rar\""}));
 
 }  // namespace
 }  // namespace lockstep::tool

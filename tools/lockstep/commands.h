@@ -14,6 +14,7 @@ struct Command {
 };
 
 Command add_bench(CLI::App& application);
+Command add_data(CLI::App& application);
 Command add_explain(CLI::App& application);
 Command add_plans(CLI::App& application);
 

@@ -32,12 +32,17 @@ int run(int argc, char** argv) {
       "  lockstep bench all_reduce -b 4 -e 64M -f 4 -t 2\n"
       "  lockstep explain all_reduce -n 8 -b 4M\n"
       "  lockstep plans\n"
+      "  lockstep data inspect train.tfrecord\n"
       "`lockstep <command> --help` has the options and more examples.");
   const Command commands[] = {add_bench(application), add_explain(application),
-                              add_plans(application)};
+                              add_plans(application), add_data(application)};
   const auto chosen = [&] {
-    const auto parsed = application.get_subcommands();
-    return parsed.empty() ? std::string("lockstep") : "lockstep " + parsed.front()->get_name();
+    std::string words = "lockstep";
+    for (auto parsed = application.get_subcommands(); !parsed.empty();
+         parsed = parsed.front()->get_subcommands()) {
+      words += " " + parsed.front()->get_name();
+    }
+    return words;
   };
   try {
     application.parse(argc, argv);
@@ -50,7 +55,8 @@ int run(int argc, char** argv) {
     const std::string first = argc > 1 ? argv[1] : "";
     const bool unknown = application.get_subcommands().empty() && !first.empty() && first[0] != '-';
     return complain(
-        unknown ? fmt::format("no command is called \"{}\"; there are bench, explain, plans", first)
+        unknown ? fmt::format("no command is called \"{}\"; there are bench, explain, plans, data",
+                              first)
                 : error.what(),
         kUsage, chosen());
   } catch (const CLI::ParseError& error) {
