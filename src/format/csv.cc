@@ -15,7 +15,7 @@
 namespace lockstep::format {
 namespace {
 
-constexpr std::size_t kFirstBuffer = 64 * 1024;
+constexpr std::size_t kFirstBuffer = std::size_t{64} << 10;
 constexpr std::size_t kTextShown = 40;
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
@@ -51,6 +51,8 @@ CsvReader::CsvReader(ReadBytes read, std::string file, CsvOptions options)
     throw InvalidUsage(file_ + ": a quote or a line end cannot be the delimiter of CSV");
   }
   if (options_.max_row_bytes == 0) throw InvalidUsage(file_ + ": max_row_bytes is 0");
+  for (const char c : {options_.delimiter, '"', '\r'})
+    special_[static_cast<unsigned char>(c)] = true;
   buffer_.resize(kFirstBuffer);
   refill();
   if (std::string_view(buffer_.data(), end_).substr(0, kByteOrderMark.size()) == kByteOrderMark) {
@@ -102,8 +104,16 @@ std::size_t CsvReader::find_row() {
   In in = In::field_start;
   std::size_t at = 0;  // from begin_: the buffer may move
   do {
-    for (; begin_ + at < end_; ++at) {
-      const char c = buffer_[begin_ + at];
+    const std::string_view have(buffer_.data() + begin_, end_ - begin_);
+    if (in == In::field_start) {
+      // Most rows have no quotes: then the row ends with the line.
+      const std::size_t line_end = have.find('\n', at);
+      if (line_end != have.npos && have.substr(at, line_end - at).find('"') == have.npos) {
+        at = line_end;
+      }
+    }
+    for (; at < have.size(); ++at) {
+      const char c = have[at];
       if (in == In::quotes) {
         if (c == '"') in = In::behind_quotes;
       } else if (c == '"' && in != In::plain) {
@@ -115,7 +125,7 @@ std::size_t CsvReader::find_row() {
         in = c == options_.delimiter ? In::field_start : In::plain;
       }
     }
-    if (at > options_.max_row_bytes || begin_ + at < end_) {
+    if (at > options_.max_row_bytes || at < have.size()) {
       throw DataError(fmt::format("{}:{}: the row has more than {} bytes; is a quote not closed?",
                                   file_, next_line_, options_.max_row_bytes));
     }
@@ -164,10 +174,11 @@ void CsvReader::split(std::size_t bytes, std::vector<std::string_view>& fields) 
              "twice");
       }
     } else {
-      while (at < end && *at != options_.delimiter) {
-        if (*at == '"') fail(line, column, "a quote in a field that does not begin with one");
-        if (*at == '\r') fail(line, column, "a CR that no LF follows; lines end with LF or CR LF");
-        ++at;
+      while (at < end && !special_[static_cast<unsigned char>(*at)]) ++at;
+      if (at < end && *at != options_.delimiter) {
+        fail(line, column,
+             *at == '"' ? "a quote in a field that does not begin with one"
+                        : "a CR that no LF follows; lines end with LF or CR LF");
       }
       fields.emplace_back(start, static_cast<std::size_t>(at - start));
     }

@@ -19,7 +19,7 @@
 // Ownership: the views are good until the next call of next(). Thread rule: one thread a reader.
 #pragma once
 
-#include <concepts>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -79,7 +79,8 @@ class CsvReader {
   ReadBytes read_;
   std::string file_;
   CsvOptions options_;
-  std::size_t columns_ = 0;  // 0: not known yet
+  std::array<bool, 256> special_{};  // ends a field without quotes, rightly or not
+  std::size_t columns_ = 0;          // 0: not known yet
   std::uint64_t columns_line_ = 0;
   std::vector<std::string> header_;
 

@@ -48,7 +48,7 @@ FeatureKind kind_of(const proto::Feature& feature) {
 
 constexpr std::size_t kNamesShown = 20;       // in a message; a record may hold any number
 constexpr std::size_t kPositionsKept = 4096;  // of features in a record
-constexpr std::size_t kFirstBlock = 16 * 1024;
+constexpr std::size_t kFirstBlock = std::size_t{16} << 10;
 
 [[noreturn]] void refuse(const FeatureSpec& spec, const std::string& why) {
   throw InvalidUsage(fmt::format("feature \"{}\": {}", spec.name, why));

@@ -14,7 +14,7 @@
 namespace lockstep::format {
 namespace {
 
-constexpr std::size_t kInputBlock = 64 * 1024;
+constexpr std::size_t kInputBlock = std::size_t{64} << 10;
 
 [[noreturn]] void bad(const std::string& file, const std::string& what) {
   throw DataError(fmt::format("{}: {}", file, what));
