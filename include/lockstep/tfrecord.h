@@ -58,7 +58,7 @@ struct SkippedRecords {
 
 class RecordReader {
  public:
-  explicit RecordReader(const std::string& path, RecordReaderOptions options = {});
+  explicit RecordReader(const std::string& path, const RecordReaderOptions& options = {});
   /// From any source of plain bytes; options.compression is not looked at.
   explicit RecordReader(std::unique_ptr<format::ByteSource> source,
                         RecordReaderOptions options = {});

@@ -150,7 +150,7 @@ std::string RecordReader::Impl::corrupt(const std::string& what) {
   return message;
 }
 
-RecordReader::RecordReader(const std::string& path, RecordReaderOptions options)
+RecordReader::RecordReader(const std::string& path, const RecordReaderOptions& options)
     : RecordReader(format::open_file(path, options.compression, is_record), options) {}
 
 RecordReader::RecordReader(std::unique_ptr<format::ByteSource> source, RecordReaderOptions options)

@@ -63,8 +63,7 @@ void read_all_ways(std::span<const std::byte> bytes, Compression compression) {
 std::vector<std::byte> with_good_headers(std::span<const std::byte> bytes) {
   std::vector<std::byte> fixed;
   while (!bytes.empty()) {
-    const std::size_t size =
-        std::min<std::size_t>(std::to_integer<unsigned>(bytes[0]) * 4, bytes.size() - 1);
+    const std::size_t size = std::min(std::to_integer<std::size_t>(bytes[0]) * 4, bytes.size() - 1);
     const auto header = format::record_header(size);
     fixed.insert(fixed.end(), header.begin(), header.end());
     fixed.insert(fixed.end(), bytes.begin() + 1,

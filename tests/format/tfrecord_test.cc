@@ -61,6 +61,9 @@ std::string flipped(std::string bytes, std::size_t bit) {
   return bytes;
 }
 
+/// With the lowest bit of that byte changed.
+std::string damaged(std::string bytes, std::size_t at) { return flipped(std::move(bytes), 8 * at); }
+
 const Records kThree = {"first", "", std::string("3\0rd", 4)};
 
 TEST(Crc32c, HasTheKnownValues) {
@@ -201,7 +204,7 @@ TEST(RecordReader, AnEmptyFileHasNoRecords) {
 
 TEST(RecordReader, AMissingFileIsNotFound) {
   try {
-    RecordReader("/nowhere/a");
+    const RecordReader reader("/nowhere/a");
     FAIL() << "no error";
   } catch (const SystemError& error) {
     EXPECT_EQ(error.code(), Code::not_found);
@@ -281,7 +284,7 @@ TEST(RecordReader, AbsurdLengthsWithAGoodChecksumCostNoMemory) {
 }
 
 TEST(RecordReader, AnErrorSaysFileRecordByteAndWhatToDoAndStays) {
-  const std::string bytes = flipped(framed(kThree), 8 * (21 + 16 + 12));
+  const std::string bytes = damaged(framed(kThree), 49);
   RecordReader reader(source_of(bytes, "data/train"));
   EXPECT_EQ(reader.next(), "first");
   EXPECT_EQ(reader.next(), "");
@@ -303,7 +306,7 @@ TEST(RecordReader, AFileOfSomethingElseIsSaidToBeThat) {
 }
 
 TEST(RecordReader, UncheckedDataIsGivenAsItIs) {
-  const std::string bytes = flipped(framed(kThree), 8 * 12);
+  const std::string bytes = damaged(framed(kThree), 12);
   EXPECT_THAT(read_bytes(bytes, {.check = false}), ElementsAre("girst", "", kThree[2]));
 }
 
@@ -324,7 +327,7 @@ class Skipping : public testing::Test {
 TEST_F(Skipping, PassesOverRecordsWithBadData) {
   const Records four = {"one", "two", "three", "four"};
   std::string bytes = framed(four);
-  bytes = flipped(flipped(bytes, 8 * 12), 8 * (2 * 19 + 12));
+  bytes = damaged(damaged(bytes, 12), 50);
   EXPECT_THAT(read(bytes), ElementsAre("two", "four"));
   EXPECT_EQ(skipped_, (SkippedRecords{.records = 2, .rests = 0}));
   EXPECT_THAT(told_, ElementsAre(HasSubstr("train: record 0 at byte 0"),
@@ -332,7 +335,7 @@ TEST_F(Skipping, PassesOverRecordsWithBadData) {
 }
 
 TEST_F(Skipping, GivesUpTheRestBehindABadLength) {
-  const std::string bytes = flipped(framed({"one", "two", "three"}), 8 * 19);
+  const std::string bytes = damaged(framed({"one", "two", "three"}), 19);
   EXPECT_THAT(read(bytes), ElementsAre("one"));
   EXPECT_EQ(skipped_, (SkippedRecords{.records = 0, .rests = 1}));
   EXPECT_THAT(told_, ElementsAre(HasSubstr("the rest of the file is given up")));
@@ -354,7 +357,7 @@ TEST_F(Skipping, GivesUpTheRestOfABrokenCompressedFile) {
 }
 
 TEST_F(Skipping, PositionCountsWhatWasPassedOver) {
-  const std::string bytes = flipped(framed({"one", "two", "three"}), 8 * 12);
+  const std::string bytes = damaged(framed({"one", "two", "three"}), 12);
   RecordReader reader(source_of(bytes), {.on_corrupt = CorruptRecords::skip});
   EXPECT_EQ(reader.next(), "two");
   EXPECT_EQ(reader.position(), 2U);
