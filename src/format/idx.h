@@ -27,7 +27,7 @@
 namespace lockstep::format {
 
 inline constexpr std::size_t kIdxPrefixBytes = 4;
-inline constexpr std::size_t kIdxMaxHeaderBytes = kIdxPrefixBytes + 255 * 4;
+inline constexpr std::size_t kIdxMaxHeaderBytes = kIdxPrefixBytes + std::size_t{255} * 4;
 
 struct IdxHeader {
   DType type = DType::uint8;
