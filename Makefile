@@ -26,7 +26,7 @@ BENCHES := bench/kernel/bench_kernel bench/coll/bench_collectives
 
 CMAKE_BUILD = cmake --build build/$(1) --parallel $(JOBS)
 
-.PHONY: help deps build test train stress format install clean plans sim fuzz bench bench-strategy bench-cross-device \
+.PHONY: help deps build test train stress format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input \
         check check-format check-layers check-clang check-tidy check-ubsan check-asan check-tsan \
         check-torch check-clang-torch check-tidy-torch check-asan-torch check-blas check-install
 
@@ -129,6 +129,10 @@ bench: build/bench/build.ninja ## Run the benchmarks; fails if a target is misse
 bench-cross-device: build/bench/build.ninja ## Reductions of real gradient sets, beside libtorch's and the memory's speed
 	$(call CMAKE_BUILD,bench) --target bench_cross_device
 	@build/bench/bench/cross_device/bench_cross_device
+
+bench-input: build/bench/build.ninja ## Reading, decoding and batching, beside bare reads, protobuf and a training step
+	$(call CMAKE_BUILD,bench) --target bench_input
+	@build/bench/bench/input/bench_input
 
 bench-strategy: build/bench/build.ninja ## Cost of run, merge_call and reduce; two replicas against two threads
 	$(call CMAKE_BUILD,bench) --target bench_strategy
