@@ -26,6 +26,10 @@ std::string_view as_text(std::span<const std::byte> bytes) noexcept {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+std::string ends_before(std::uint64_t length) {
+  return fmt::format("the file ends before its {} bytes of data do", length);
+}
+
 }  // namespace
 
 class RecordReader::Impl {
@@ -66,7 +70,7 @@ std::optional<std::string_view> RecordReader::Impl::next() {
   while (const auto length = begin_record()) {
     const std::uint64_t whole = kRecordHeader + *length + kRecordFooter;
     if (!reaches([&] { return window_.ensure(whole); })) {
-      lose_rest(fmt::format("the file ends before its {} bytes of data do", *length));
+      lose_rest(ends_before(*length));
       break;
     }
     const auto data = window_.bytes().subspan(kRecordHeader, *length);
@@ -87,7 +91,7 @@ std::uint64_t RecordReader::Impl::skip(std::uint64_t count) {
     if (!length) break;
     const std::uint64_t whole = kRecordHeader + *length + kRecordFooter;
     if (!reaches([&] { return window_.skip(whole) == whole; })) {
-      lose_rest(fmt::format("the file ends before its {} bytes of data do", *length));
+      lose_rest(ends_before(*length));
       break;
     }
     ++position_;
@@ -107,11 +111,14 @@ std::optional<std::uint64_t> RecordReader::Impl::begin_record() {
     return std::nullopt;
   }
   const auto length = format::record_length(window_.bytes().first<kRecordHeader>());
-  if (!length || *length > kMostBytes) {
+  if (length && *length > kMostBytes) {
+    lose_rest(ends_before(*length));
+    return std::nullopt;
+  }
+  if (!length) {
     lose_rest(begin_ > 0 ? "the checksum of its length is wrong"
                          : "the checksum of its length is wrong; maybe these are no records, or "
                            "compressed ones");
-    return std::nullopt;
   }
   return length;
 }
