@@ -69,7 +69,7 @@ TEST(Example, OtherBytesAreRefused) {
   EXPECT_THAT([] { decode_example("\x0a\x7f"); }, ThrowsMessage<DataError>(HasSubstr("2 bytes")));
 }
 
-TEST(Example, EveryTruncationThrowsOrLosesFeatures) {
+TEST(Example, EveryTruncationIsRefused) {
   const std::string whole = encode_example(sample());
   for (std::size_t size = 1; size < whole.size(); ++size) {
     EXPECT_THROW(decode_example(whole.substr(0, size)), DataError) << size;
