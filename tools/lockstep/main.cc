@@ -22,6 +22,31 @@ int complain(const std::string& what, int code, const std::string& where = "lock
   return code;
 }
 
+/// How far the command line names a command: `lockstep`, `lockstep data`, `lockstep data count`.
+struct Chosen {
+  explicit Chosen(const CLI::App& application) : parser(&application) {
+    for (auto parsed = parser->get_subcommands(); !parsed.empty();
+         parsed = parser->get_subcommands()) {
+      parser = parsed.front();
+      words += " " + parser->get_name();
+      ++depth;
+    }
+  }
+
+  /// The commands below it.
+  [[nodiscard]] std::string commands() const {
+    std::string names;
+    for (const CLI::App* command : parser->get_subcommands([](const CLI::App*) { return true; })) {
+      names += (names.empty() ? "" : ", ") + command->get_name();
+    }
+    return names;
+  }
+
+  const CLI::App* parser;
+  std::string words = "lockstep";
+  int depth = 0;
+};
+
 int run(int argc, char** argv) {
   CLI::App application("Synchronous data-parallel training for C++: measure and explain.",
                        "lockstep");
@@ -36,14 +61,6 @@ int run(int argc, char** argv) {
       "`lockstep <command> --help` has the options and more examples.");
   const Command commands[] = {add_bench(application), add_explain(application),
                               add_plans(application), add_data(application)};
-  const auto chosen = [&] {
-    std::string words = "lockstep";
-    for (auto parsed = application.get_subcommands(); !parsed.empty();
-         parsed = parsed.front()->get_subcommands()) {
-      words += " " + parsed.front()->get_name();
-    }
-    return words;
-  };
   try {
     application.parse(argc, argv);
     for (const Command& command : commands) {
@@ -52,17 +69,17 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& help_or_version) {
     return application.exit(help_or_version);
   } catch (const CLI::RequiredError& error) {
-    const std::string first = argc > 1 ? argv[1] : "";
-    const bool unknown = application.get_subcommands().empty() && !first.empty() && first[0] != '-';
+    const Chosen chosen(application);
+    const std::string next = argc > chosen.depth + 1 ? argv[chosen.depth + 1] : "";
+    const bool unknown = !chosen.commands().empty() && !next.empty() && next[0] != '-';
     return complain(
-        unknown ? fmt::format("no command is called \"{}\"; there are bench, explain, plans, data",
-                              first)
+        unknown ? fmt::format("no command is called \"{}\"; there are {}", next, chosen.commands())
                 : error.what(),
-        kUsage, chosen());
+        kUsage, chosen.words);
   } catch (const CLI::ParseError& error) {
-    return complain(error.what(), kUsage, chosen());
+    return complain(error.what(), kUsage, Chosen(application).words);
   } catch (const UsageError& error) {
-    return complain(error.what(), kUsage, chosen());
+    return complain(error.what(), kUsage, Chosen(application).words);
   }
   return kUsage;
 }
