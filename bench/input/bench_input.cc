@@ -30,6 +30,9 @@ namespace {
 constexpr std::size_t kKiB = 1024;
 constexpr std::size_t kMiB = 1024 * kKiB;
 
+/// For work of one thread that waits for nobody.
+constexpr PairOptions kOneThread{.timer = Timer::thread};
+
 /// Random bytes: nothing in between can be clever about them.
 std::string random_bytes(std::size_t size) {
   std::mt19937_64 random(1);
@@ -114,7 +117,8 @@ PairedResult records_of(const TemporaryDirectory& directory, std::size_t record_
   std::size_t read = 0;
   std::uint32_t sum = 0;
   const PairedResult result = paired_ratio(
-      {}, [&] { read += read_dataset(dataset); }, [&] { sum ^= read_and_sum(file, block); });
+      kOneThread, [&] { read += read_dataset(dataset); },
+      [&] { sum ^= read_and_sum(file, block); });
   fmt::print("  records of {:4} KiB: {:.2f} GB/s, read and checksum alone {:.2f} GB/s\n",
              record_bytes / kKiB, static_cast<double>(kFile) / result.ours_seconds / 1e9,
              static_cast<double>(kFile) / result.other_seconds / 1e9);
@@ -138,7 +142,7 @@ PairedResult decoding(const std::string& record, const std::vector<FeatureSpec>&
   BareParse bare;
   std::size_t found = 0;
   const PairedResult result = paired_ratio(
-      {},
+      kOneThread,
       [&] {
         for (int i = 0; i < kCalls; ++i) found += parse(record).size();
       },
