@@ -1,6 +1,7 @@
 // Trains a small convolutional net on Fashion-MNIST with several replicas of this machine.
 //
-// Each replica computes the gradients of its part of a batch; in a merge_call they are summed into
+// A dataset is shuffled, batched and shared out among the replicas. Each computes the gradients of
+// its rows of a batch; in a merge_call they are summed into
 // every copy of their variable, and batch_update() lets every copy take the same step.
 #include <ATen/core/ivalue.h>
 #include <torch/torch.h>
@@ -15,7 +16,6 @@
 #include <string>
 #include <vector>
 
-#include "idx.h"
 #include "lockstep/lockstep.h"
 
 namespace ls = lockstep;
@@ -58,21 +58,31 @@ struct Options {
   std::string out = "runs/fashion_mnist";
 };
 
-struct Batch {
+// Images [n, 1, 28, 28] in 0..1 and their labels [n]; or one of each.
+struct Examples {
   Tensor x, y;
+  static auto lockstep_members() { return std::tuple(&Examples::x, &Examples::y); }
+  [[nodiscard]] std::int64_t size() const { return y.size(0); }
 };
 
-// Rows [begin, end) of the data, one part for each replica; the parts differ by at most one row.
-ls::PerReplica<Batch> split(ls::Strategy& strategy, const fashion_mnist::Dataset& data,
-                            const Tensor& rows) {
-  return strategy.distribute_values_from_function([&](const ls::ValueContext& context) {
-    const std::int64_t n = rows.size(0);
-    const std::int64_t begin = n * context.replica_id_in_sync_group / context.num_replicas_in_sync;
-    const std::int64_t end =
-        n * (context.replica_id_in_sync_group + 1) / context.num_replicas_in_sync;
-    const Tensor own = rows.slice(0, begin, end);
-    return Batch{data.images.index_select(0, own), data.labels.index_select(0, own)};
-  });
+Tensor read_file(const fs::path& directory, const std::string& name) {
+  const fs::path plain = directory / name;
+  const fs::path packed = directory / (name + ".gz");
+  const fs::path file = fs::exists(plain) ? plain : packed;
+  if (!fs::exists(file)) {
+    throw std::runtime_error(file.string() +
+                             ": cannot be read. Install the Debian package dataset-fashion-mnist, "
+                             "or name the directory with --data");
+  }
+  return ls::data::read_idx(file.string());
+}
+
+Examples read_examples(const fs::path& directory, const std::string& prefix, std::int64_t limit) {
+  const Tensor images = read_file(directory, prefix + "-images-idx3-ubyte");
+  const Tensor labels = read_file(directory, prefix + "-labels-idx1-ubyte");
+  const std::int64_t rows = limit > 0 ? std::min(limit, images.size(0)) : images.size(0);
+  return {images.slice(0, 0, rows).unsqueeze(1).to(torch::kFloat).div_(255),
+          labels.slice(0, 0, rows).to(torch::kLong)};
 }
 
 // Stochastic gradient descent with momentum, on variables.
@@ -134,21 +144,21 @@ class Progress {
   Clock::time_point shown_ = Clock::now();
 };
 
-double accuracy(ls::Strategy& strategy, const ls::Model<Net>& net,
-                const fashion_mnist::Dataset& data) {
+double accuracy(ls::Strategy& strategy, const ls::Model<Net>& net, const Examples& examples) {
   std::int64_t right = 0;
   const torch::NoGradGuard no_gradients;
-  for (std::int64_t begin = 0; begin < data.size(); begin += 1000) {
-    const Tensor rows = torch::arange(begin, std::min(begin + 1000, data.size()));
+  const auto batches =
+      strategy.distribute(ls::data::from_tensor_slices(examples).batch(ls::GlobalBatch{1000}));
+  for (const auto& batch : batches) {
     const auto correct = strategy.run(
-        [](Net& own, const Batch& batch) {
+        [](Net& own, const Examples& rows) {
           own->eval();
-          return own(batch.x).argmax(1).eq(batch.y).sum();
+          return own(rows.x).argmax(1).eq(rows.y).sum();
         },
-        net, split(strategy, data, rows));
+        net, batch);
     right += strategy.reduce(ls::ReduceOp::sum, correct).item<std::int64_t>();
   }
-  return static_cast<double>(right) / static_cast<double>(data.size());
+  return static_cast<double>(right) / static_cast<double>(examples.size());
 }
 
 // Written beside its place first, so that a full disk leaves no half a checkpoint; and from memory,
@@ -173,12 +183,8 @@ void save(const Net& net, const fs::path& path) {
 }
 
 void train(const Options& options) {
-  fashion_mnist::Dataset training = fashion_mnist::read_dataset(options.data, "train");
-  const fashion_mnist::Dataset test = fashion_mnist::read_dataset(options.data, "t10k");
-  if (options.limit > 0) {
-    training = {training.images.slice(0, 0, options.limit),
-                training.labels.slice(0, 0, options.limit)};
-  }
+  const Examples training = read_examples(options.data, "train", options.limit);
+  const Examples test = read_examples(options.data, "t10k", 0);
   fs::create_directories(options.out);
   const fs::path log_path = fs::path(options.out) / "log.csv";
   std::ofstream log(log_path);
@@ -195,23 +201,25 @@ void train(const Options& options) {
   std::printf("%d replicas, %lld examples, batches of %lld\n", options.replicas,
               static_cast<long long>(training.size()), static_cast<long long>(options.batch));
 
+  const auto dataset = ls::data::from_tensor_slices(training)
+                           .shuffle(training.size(), ls::Seed{options.seed})
+                           .batch(ls::GlobalBatch{options.batch});
+  const auto batches = strategy.distribute(dataset);
+  const std::int64_t steps = dataset.cardinality();
+
   Progress progress;
   std::int64_t seen = 0;
   double busy = 0;
   for (int epoch = 1; epoch <= options.epochs; ++epoch) {
-    const Tensor order = torch::randperm(training.size(), torch::kLong);
-    const std::int64_t steps = (training.size() + options.batch - 1) / options.batch;
     const auto begin = Clock::now();
     double loss = 0;
-    for (std::int64_t step = 0; step < steps; ++step) {
-      const Tensor rows = order.slice(0, step * options.batch,
-                                      std::min((step + 1) * options.batch, training.size()));
+    std::int64_t step = 0;
+    for (const auto& batch : batches) {
       const auto losses = strategy.run(
-          ls::RunOptions{.execution = {}, .global_batch_size = rows.size(0)},
-          [&optimizer](ls::ReplicaContext& replica, Net& own, const Batch& batch) {
+          [&optimizer](ls::ReplicaContext& replica, Net& own, const Examples& rows) {
             own->train();
             const Tensor sum =
-                torch::cross_entropy_loss(own(batch.x), batch.y, {}, torch::Reduction::Sum);
+                torch::cross_entropy_loss(own(rows.x), rows.y, {}, torch::Reduction::Sum);
             const auto gradients =
                 torch::autograd::grad({sum / replica.global_batch_size()}, own->parameters());
             replica.merge_call(
@@ -221,18 +229,18 @@ void train(const Options& options) {
                 gradients);
             return sum.detach() / replica.global_batch_size();
           },
-          net, split(strategy, training, rows));
-      const bool last = step + 1 == steps;
-      seen += rows.size(0);
+          net, batch);
+      const bool last = ++step == steps;
+      seen += batch.global_size();
       if (last || progress.due()) {
         loss = strategy.reduce(ls::ReduceOp::sum, losses).item<double>();
-        const double rate = static_cast<double>((step + 1) * options.batch) / since(begin);
+        const double rate = static_cast<double>(step * options.batch) / since(begin);
         char line[160];
         std::snprintf(line, sizeof line, "epoch %d/%d  step %lld/%lld  loss %.3f  %.0f examples/s",
-                      epoch, options.epochs, static_cast<long long>(step + 1),
+                      epoch, options.epochs, static_cast<long long>(step),
                       static_cast<long long>(steps), loss, rate);
         progress.show(line, last);
-        log << epoch << ',' << step + 1 << ',' << loss << ',' << rate << std::endl;
+        log << epoch << ',' << step << ',' << loss << ',' << rate << std::endl;
       }
     }
     busy += since(begin);

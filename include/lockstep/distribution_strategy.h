@@ -156,6 +156,10 @@ class DistributionStrategy {
     return strategy_->batch_reduce_to(method, pairs);
   }
 
+  /// Whole elements of dataset_fn() for every tower (lockstep/input_iterators.h).
+  template <class F>
+  auto distribute_dataset(F&& dataset_fn, const InputOptions& options = {}) const;
+
   Mirrored<Tensor> broadcast(const Tensor& tensor,
                              const std::optional<Destinations>& destinations = std::nullopt) const;
   Colocated<Tensor> broadcast(const Tensor& tensor, const Variable& destination) const {

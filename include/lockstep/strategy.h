@@ -26,6 +26,7 @@
 #include "lockstep/context.h"
 #include "lockstep/cross_device_ops.h"
 #include "lockstep/detail/runtime.h"
+#include "lockstep/input_context.h"
 #include "lockstep/reduce_op.h"
 #include "lockstep/replica_context.h"
 
@@ -75,6 +76,12 @@ class [[nodiscard]] Scope {
 
 template <class Net>
 class Model;
+template <class T, class Batching>
+class Dataset;
+template <class T>
+class DistributedDataset;
+template <class T>
+class InputIterator;
 
 class Strategy {
  public:
@@ -105,7 +112,8 @@ class Strategy {
   /// Runs fn once for each replica. A PerReplica argument arrives as the replica's component, a
   /// Mirrored one as an Agreed value, a variable as itself, anything else as const. fn may take a
   /// ReplicaContext& first. Gives the results of all replicas: a T as PerReplica<T>, an Agreed<T>
-  /// as Mirrored<T>, containers element by element.
+  /// as Mirrored<T>, containers element by element. A distributed batch among the arguments tells
+  /// the replicas the size of the whole.
   template <class F, class... Args>
   requires(!std::is_same_v<std::remove_cvref_t<F>, RunOptions>) auto run(F&& fn,
                                                                          const Args&... args) {
@@ -118,6 +126,24 @@ class Strategy {
   /// element by element, as in run().
   template <class F>
   auto distribute_values_from_function(F&& fn);
+
+  /// Shares out the batches of a dataset among the replicas (lockstep/distributed_dataset.h).
+  template <class T, class B>
+  DistributedDataset<T> distribute(const Dataset<T, B>& dataset, const InputOptions& options = {});
+  /// A dataset that fn(InputContext) makes, of which every replica takes whole elements.
+  template <class F>
+  auto distribute_from_function(F&& fn, const InputOptions& options = {});
+  /// Input by its older names (lockstep/input_iterators.h).
+  template <class T, class B>
+  InputIterator<T> make_dataset_iterator(const Dataset<T, B>& dataset,
+                                         const InputOptions& options = {});
+  template <class F>
+  auto make_input_fn_iterator(F&& fn, InputReplicationMode mode = InputReplicationMode::per_worker,
+                              const InputOptions& options = {});
+  template <class N>
+  auto make_numpy_dataset(const N& nest);
+  template <class F, class T>
+  auto experimental_run(F&& fn, InputIterator<T>& input);
 
   /// Combines over all replicas. The result is plain: one tensor, on the current device. A mean of
   /// integers is floating (float32 of 8 and 16 bits, float64 of 32 and 64).
@@ -260,6 +286,22 @@ decltype(auto) call_step(F& fn, ReplicaContext& replica, Args&&... args) {
   }
 }
 
+template <class T>
+std::optional<std::int64_t> global_size_of(const T& argument) {
+  if constexpr (requires { argument.global_size(); }) {
+    return argument.global_size();
+  } else {
+    return std::nullopt;
+  }
+}
+/// The size over all replicas of the first distributed batch among the arguments of run().
+template <class... Args>
+std::optional<std::int64_t> global_size_among(const Args&... args) {
+  std::optional<std::int64_t> size;
+  ((size = size ? size : global_size_of(args)), ...);
+  return size;
+}
+
 /// Results of one call each, stored by replica or copy; void leaves nothing.
 template <class R>
 std::vector<R> taken(std::vector<std::optional<R>>& results) {
@@ -272,7 +314,9 @@ std::vector<R> taken(std::vector<std::optional<R>>& results) {
 }  // namespace detail
 
 template <class F, class... Args>
-auto Strategy::run(const RunOptions& options, F&& fn, const Args&... args) {
+auto Strategy::run(const RunOptions& asked, F&& fn, const Args&... args) {
+  RunOptions options = asked;
+  if (!options.global_batch_size) options.global_batch_size = detail::global_size_among(args...);
   using R = std::remove_cvref_t<decltype(detail::call_step(fn, std::declval<ReplicaContext&>(),
                                                            detail::select_for_run(args, 0)...))>;
   const auto step = [&](ReplicaContext& replica, [[maybe_unused]] int index) -> decltype(auto) {

@@ -1,5 +1,7 @@
 #include "lockstep/detail/background.h"
 
+#include <ATen/Parallel.h>
+
 #include <chrono>
 #include <deque>
 #include <thread>
@@ -10,9 +12,19 @@
 #include "base/mutex.h"
 #include "base/thread.h"
 
+// Of the OpenMP that libtorch uses, if it does.
+extern "C" void omp_set_num_threads(int) __attribute__((weak));
+
 namespace lockstep::detail {
 
 namespace {
+
+/// For the calling thread: no teams of threads for one operation. Elements are small, the cores are
+/// the replicas', and the threads of a team keep theirs busy while they wait.
+void one_thread_per_operation() {
+  at::get_num_threads();  // libtorch sets the thread up now, and not over our setting later
+  if (omp_set_num_threads != nullptr) omp_set_num_threads(1);
+}
 
 // Waits for user code (a map function, a read) may be as long as that takes; a line now and then
 // tells who is waiting.
@@ -43,6 +55,7 @@ Feeder::Feeder(std::size_t capacity, std::function<bool()> produce)
   state.thread = start_thread(
       "ls-input",
       [&state, capacity, produce = std::move(produce)](const std::stop_token& stop) {
+        one_thread_per_operation();
         for (;;) {
           // Ended by the consumer, who takes an item or drops the feeder.
           const bool room =
@@ -103,6 +116,7 @@ WorkerPool::WorkerPool(int threads) : state_(std::make_unique<State>()) {
     state.threads.push_back(start_thread(
         "ls-map",
         [&state](const std::stop_token& stop) {
+          one_thread_per_operation();
           // Ended by a job or by the end of the pool.
           while (state.gate.wait([&] { return state.count.load() > 0; }, Deadline::never(), {},
                                  stop)) {

@@ -143,6 +143,10 @@ std::int64_t rows_of(const Leaves& batch, const char* who) {
   return std::max<std::int64_t>(rows, 0);
 }
 
+bool all_have_rows(const Leaves& batch) noexcept {
+  return std::all_of(batch.begin(), batch.end(), [](const Tensor& t) { return t.dim() > 0; });
+}
+
 Leaves slice_rows(const Leaves& batch, std::int64_t begin, std::int64_t end) {
   Leaves part;
   part.reserve(batch.size());

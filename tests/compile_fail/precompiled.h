@@ -9,6 +9,7 @@
 
 #include <vector>
 
+#include "lockstep/distributed_dataset.h"
 #include "lockstep/distribution_strategy.h"
 #include "lockstep/mirrored_strategy.h"
 #include "lockstep/operators.h"

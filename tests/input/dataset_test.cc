@@ -308,6 +308,14 @@ TEST(Dataset, PrefetchWorksAheadAndNoFurther) {
   EXPECT_EQ(flat(dataset), count(0, 100));
 }
 
+TEST(Dataset, ThreadsOfAPipelineKeepToTheirCore) {
+  const int before = at::get_num_threads();
+  const auto threads = [](const Tensor&) { return torch::tensor(at::get_num_threads()); };
+  EXPECT_EQ(flat(range(3).map(threads, Parallel{2})), Rows({1, 1, 1}));
+  EXPECT_EQ(flat(range(3).map(threads).prefetch(1)), Rows({1, 1, 1}));
+  EXPECT_EQ(at::get_num_threads(), before) << "the caller's own are as they were";
+}
+
 // --- Positions. ---------------------------------------------------------------------------------
 
 TEST(Dataset, APositionIsContinuedExactly) {

@@ -19,6 +19,7 @@ Leaves stack_padded(const std::vector<Leaves>& elements,
 
 /// Rows of a batch; InvalidUsage if the tensors disagree, or if one is a scalar (`who` needs rows).
 std::int64_t rows_of(const Leaves& batch, const char* who);
+bool all_have_rows(const Leaves& batch) noexcept;
 Leaves slice_rows(const Leaves& batch, std::int64_t begin, std::int64_t end);
 Leaves concatenate_rows(const std::vector<Leaves>& parts);
 /// Slice k of n of every tensor by itself: ceil(rows / n) rows, fewer or none at the end.

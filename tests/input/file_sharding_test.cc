@@ -1,0 +1,178 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+
+#include "lockstep/readers.h"
+#include "tests/input/helpers.h"
+#include "tests/input/workers.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using detail::choose_sharding;
+using detail::Sharding;
+using testing::count;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::on_workers;
+using testing::Rows;
+
+/// Files f0, f1, ... with records "0", "1", ...: file i has the i-th `each` of them.
+class FileSharding : public ::testing::Test {
+ protected:
+  FileSharding() {
+    std::string name = (fs::temp_directory_path() / "lockstep_sharding_XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary directory");
+    directory = name;
+  }
+  ~FileSharding() override { fs::remove_all(directory); }
+  FileSharding(const FileSharding&) = delete;
+  FileSharding& operator=(const FileSharding&) = delete;
+
+  std::vector<std::string> write(int files, int each) {
+    std::vector<std::string> names;
+    for (int i = 0; i < files; ++i) {
+      names.push_back(directory / ("f" + std::to_string(i)));
+      RecordWriter writer(names.back());
+      for (int k = 0; k < each; ++k) writer.write(std::to_string(i * each + k));
+      writer.close();
+    }
+    return names;
+  }
+
+  fs::path directory;
+};
+
+Tensor number(const std::string& record) { return torch::tensor(std::int64_t{std::stoll(record)}); }
+
+Dataset<Tensor> numbers(const data::Files& files) { return data::tfrecord(files).map(number); }
+
+Rows all_numbers(const detail::StagePtr& stage) {
+  return testing::flat(Dataset<Tensor>(detail::as_stage_of<Tensor>(stage)));
+}
+
+TEST_F(FileSharding, Case126ByFileByDataAndNotAtAll) {
+  const auto dataset = numbers(write(10, 10));
+  const auto by_file = choose_sharding(dataset.stage(), 5, 3, AutoShardPolicy::file);
+  EXPECT_EQ(by_file.by, Sharding::files);
+  Rows expected = count(30, 40);
+  for (const std::int64_t n : count(80, 90)) expected.push_back(n);
+  EXPECT_EQ(all_numbers(by_file.stage), expected) << "files 3 and 8";
+  EXPECT_EQ(choose_sharding(dataset.stage(), 5, 3, AutoShardPolicy::automatic).by, Sharding::files);
+  const Rows by_data = all_numbers(dataset.stage()->sharded(5, 0));
+  EXPECT_EQ(by_data.size(), 20U) << "records 0 and 5 of every file";
+  EXPECT_EQ(Rows(by_data.begin(), by_data.begin() + 4), Rows({0, 5, 10, 15}));
+  const auto off = choose_sharding(dataset.stage(), 5, 3, AutoShardPolicy::off);
+  EXPECT_EQ(all_numbers(off.stage).size(), 100U);
+}
+
+TEST_F(FileSharding, FewerFilesThanWorkers) {
+  const auto dataset = numbers(write(2, 3));
+  for (const int worker : {0, 1, 2}) {
+    try {
+      choose_sharding(dataset.stage(), 3, worker, AutoShardPolicy::file);
+      FAIL() << "worker " << worker << " went on";
+    } catch (const InvalidUsage& error) {
+      EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("2 files for 3 workers"),
+                                                 HasSubstr("AutoShardPolicy::data")));
+    }
+  }
+  EXPECT_EQ(choose_sharding(dataset.stage(), 3, 0, AutoShardPolicy::automatic).by, Sharding::data);
+}
+
+TEST_F(FileSharding, AStageThatNobodyKnowsMeansData) {
+  class Opaque final : public detail::Transform<Opaque, Tensor, Tensor> {
+   public:
+    using Transform::Transform;
+    [[nodiscard]] Role role() const noexcept override { return Role::opaque; }
+    [[nodiscard]] std::string describe() const override { return "something else"; }
+    [[nodiscard]] detail::StreamPtr<Tensor> open(const detail::Opening& opening) const override {
+      return input().open(opening);
+    }
+  };
+  const detail::StagePtr stage = std::make_shared<Opaque>(numbers(write(4, 1)).stage());
+  EXPECT_EQ(choose_sharding(stage, 2, 0, AutoShardPolicy::automatic).by, Sharding::data);
+  EXPECT_THROW(choose_sharding(stage, 2, 0, AutoShardPolicy::file), InvalidUsage);
+}
+
+TEST_F(FileSharding, ReadersAreFoundBehindFunctionsAndOnAllSides) {
+  const auto names = write(4, 2);
+  const auto of_worker_1 = [](const auto& dataset) {
+    const auto choice = choose_sharding(dataset.stage(), 2, 1, AutoShardPolicy::file);
+    EXPECT_EQ(choice.by, Sharding::files);
+    return choice.stage;
+  };
+  const auto interleaved = data::files(names).interleave(
+      [](const std::string& file) { return numbers({file}); }, {.cycle_length = 2});
+  EXPECT_EQ(all_numbers(of_worker_1(interleaved)), Rows({2, 6, 3, 7}));
+  EXPECT_EQ(all_numbers(of_worker_1(numbers(names).concatenate(numbers(names)))),
+            Rows({2, 3, 6, 7, 2, 3, 6, 7}));
+  const auto zipped = data::zip(numbers(names), numbers(names)).map([](const auto& pair) {
+    return std::get<0>(pair) + std::get<1>(pair);
+  });
+  EXPECT_EQ(all_numbers(of_worker_1(zipped)), Rows({4, 6, 12, 14}));
+  // One side without files: not by files.
+  const auto mixed = data::zip(numbers(names), data::range(8));
+  EXPECT_THROW(choose_sharding(mixed.stage(), 2, 0, AutoShardPolicy::file), InvalidUsage);
+  // A function that reads something else than it is given.
+  const auto elsewhere =
+      data::range(4).flat_map([names](const Tensor&) { return numbers({names.front()}); });
+  EXPECT_EQ(choose_sharding(elsewhere.stage(), 2, 0, AutoShardPolicy::automatic).by,
+            Sharding::data);
+}
+
+TEST_F(FileSharding, AShuffleOfNamesComesAfterTheDivision) {
+  const auto names = write(6, 1);
+  std::multiset<std::int64_t> seen;
+  for (int worker = 0; worker < 3; ++worker) {
+    // Each worker shuffles in its own way; no file may be lost for that.
+    const auto dataset =
+        numbers(data::files(names).shuffle(6, Seed{static_cast<std::uint64_t>(worker)}));
+    const auto choice = choose_sharding(dataset.stage(), 3, worker, AutoShardPolicy::file);
+    for (const std::int64_t n : all_numbers(choice.stage)) seen.insert(n);
+    EXPECT_THAT(detail::explain(*choice.stage),
+                HasSubstr("shuffle(6, seed " + std::to_string(worker) + ")\nshard(3"));
+  }
+  EXPECT_EQ(seen, (std::multiset<std::int64_t>{0, 1, 2, 3, 4, 5}));
+}
+
+TEST_F(FileSharding, EveryRecordIsUsedExactlyOnceByAnyNumberOfWorkers) {
+  const auto names = write(9, 7);
+  for (const int workers : {1, 2, 3, 5, 8}) {
+    for (const int replicas : {1, 2, 3}) {
+      for (const auto policy :
+           {AutoShardPolicy::file, AutoShardPolicy::data, AutoShardPolicy::automatic}) {
+        std::mutex mutex;
+        std::multiset<std::int64_t> seen;
+        std::set<std::size_t> steps;
+        on_workers(workers, replicas, [&](Strategy& strategy, const InputWorkers& place) {
+          const auto dataset =
+              numbers(names).shuffle(5, Seed{1}).batch(GlobalBatch{10}).with_options({policy});
+          Rows own;
+          std::size_t taken = 0;
+          for (const auto& batch : strategy.distribute(dataset, InputOptions{.workers = place})) {
+            ++taken;
+            for (int i = 0; i < batch.size(); ++i) {
+              for (const std::int64_t n : testing::numbers_of(batch[i])) own.push_back(n);
+            }
+          }
+          const std::lock_guard lock(mutex);
+          seen.insert(own.begin(), own.end());
+          steps.insert(taken);
+        });
+        const Rows all = count(0, 63);
+        ASSERT_EQ(seen, (std::multiset<std::int64_t>(all.begin(), all.end())))
+            << workers << " workers, " << replicas << " replicas, policy "
+            << static_cast<int>(policy);
+        ASSERT_EQ(steps.size(), 1U) << "workers end together";
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
