@@ -1,6 +1,8 @@
 // Readers of rows: CSV and tokens.
+// clang-format off
+#include "lockstep/readers.h"  // before libtorch's own
+// clang-format on
 #include <ATen/ops/empty.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -13,7 +15,6 @@
 #include "format/tokens.h"
 #include "input/file_bytes.h"
 #include "input/file_stream.h"
-#include "lockstep/readers.h"
 
 namespace lockstep::data {
 
