@@ -19,11 +19,11 @@
 #pragma once
 
 #include <atomic>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "lockstep/detail/element_iterator.h"
 #include "lockstep/detail/stage_batch.h"
 #include "lockstep/detail/stage_combine.h"
 #include "lockstep/detail/stage_map.h"
@@ -275,36 +275,10 @@ class Dataset {
     return {stage_, position};
   }
 
-  class Iterator {
-   public:
-    using iterator_category = std::input_iterator_tag;
-    using value_type = T;
-    using difference_type = std::ptrdiff_t;
-    using pointer = const T*;
-    using reference = const T&;
-
-    Iterator() = default;
-    explicit Iterator(DatasetIterator<T> source)
-        : source_(std::make_shared<DatasetIterator<T>>(std::move(source))) {
-      ++*this;
-    }
-    const T& operator*() const { return *element_; }
-    const T* operator->() const { return &*element_; }
-    Iterator& operator++() {
-      element_ = source_->next();
-      return *this;
-    }
-    void operator++(int) { ++*this; }
-    /// Equal at the end only.
-    friend bool operator==(const Iterator& a, const Iterator& b) {
-      return !a.element_ && !b.element_;
-    }
-
-   private:
-    std::shared_ptr<DatasetIterator<T>> source_;
-    std::optional<T> element_;
-  };
-  [[nodiscard]] Iterator begin() const { return Iterator(iterate()); }
+  using Iterator = detail::ElementIterator<DatasetIterator<T>>;
+  [[nodiscard]] Iterator begin() const {
+    return Iterator(std::make_shared<DatasetIterator<T>>(iterate()));
+  }
   [[nodiscard]] Iterator end() const { return {}; }
 
   [[nodiscard]] const detail::StageOfPtr<T>& stage() const noexcept { return stage_; }

@@ -15,9 +15,7 @@
 // iterator is a meeting of all: each must take as many.
 #pragma once
 
-#include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -102,7 +100,10 @@ class DistributedIterator {
     }
     if (how_->options.prefetch_to_device) {
       const auto ahead = static_cast<std::size_t>(how_->options.prefetch_steps);
-      feeder_.emplace(ahead, [this] { return produce(); });
+      ahead_.emplace(ahead, [this] {
+        Row row = read_row();
+        return row.empty() ? std::nullopt : std::optional(std::move(row));
+      });
     }
   }
   ~DistributedIterator() = default;
@@ -144,29 +145,10 @@ class DistributedIterator {
     return row;
   }
 
-  bool produce() {
-    auto outcome = detail::Outcome<Row>::of([&] { return std::optional(read_row()); });
-    if (!outcome.error && outcome.element->empty()) return false;
-    const std::lock_guard lock(mutex_);
-    made_.push_back(std::move(outcome));
-    return true;
-  }
-
+  /// The next one; empty at the end, and from then on.
   Row take_row() {
     if (ended_) return {};
-    Row row;
-    if (!feeder_) {
-      row = read_row();
-    } else if (feeder_->wait_for_item()) {
-      detail::Outcome<Row> outcome = [&] {
-        const std::lock_guard lock(mutex_);
-        detail::Outcome<Row> first = std::move(made_.front());
-        made_.pop_front();
-        return first;
-      }();
-      feeder_->taken();
-      row = std::move(*std::move(outcome).get());
-    }
+    Row row = ahead_ ? ahead_->next().value_or(Row{}) : read_row();
     ended_ = row.empty();
     return row;
   }
@@ -222,9 +204,7 @@ class DistributedIterator {
   std::vector<detail::StreamPtr<T>> streams_;
   std::optional<T> empty_;
   bool ended_ = false;
-  std::mutex mutex_;
-  std::deque<detail::Outcome<Row>> made_;
-  std::optional<detail::Feeder> feeder_;  // ends first
+  std::optional<detail::Ahead<Row>> ahead_;  // ends first
 };
 
 template <class T>
@@ -248,32 +228,7 @@ class DistributedDataset {
     return begin_at(position);
   }
 
-  class Iterator {
-   public:
-    using iterator_category = std::input_iterator_tag;
-    using value_type = DistributedBatch<T>;
-    using difference_type = std::ptrdiff_t;
-    using pointer = const value_type*;
-    using reference = const value_type&;
-
-    Iterator() = default;
-    explicit Iterator(std::shared_ptr<DistributedIterator<T>> source) : source_(std::move(source)) {
-      ++*this;
-    }
-    const value_type& operator*() const { return *batch_; }
-    const value_type* operator->() const { return &*batch_; }
-    Iterator& operator++() {
-      batch_ = source_->next();
-      return *this;
-    }
-    void operator++(int) { ++*this; }
-    /// Equal at the end only.
-    friend bool operator==(const Iterator& a, const Iterator& b) { return !a.batch_ && !b.batch_; }
-
-   private:
-    std::shared_ptr<DistributedIterator<T>> source_;
-    std::optional<value_type> batch_;
-  };
+  using Iterator = detail::ElementIterator<DistributedIterator<T>>;
   [[nodiscard]] Iterator begin() const { return Iterator(iterate()); }
   [[nodiscard]] Iterator end() const { return {}; }
 

@@ -18,6 +18,7 @@ using data::range;
 using testing::all_of;
 using testing::count;
 using ::testing::ElementsAre;
+using testing::error_of;
 using testing::flat;
 using ::testing::HasSubstr;
 using testing::numbers_of;
@@ -27,16 +28,6 @@ struct Example {
   Tensor image, label;
   static auto lockstep_members() { return std::tuple(&Example::image, &Example::label); }
 };
-
-template <class E, class F>
-std::string error_of(const F& call) {
-  try {
-    call();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 // --- Sources. -----------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ using data::range;
 using testing::all_of;
 using testing::count;
 using ::testing::ElementsAre;
+using testing::error_of;
 using ::testing::HasSubstr;
 using testing::numbers_of;
 using testing::on_cpus;
@@ -43,16 +44,6 @@ std::vector<std::vector<Step>> seen_by(int workers, int replicas, const Make& di
         steps_of(distribute(strategy, InputOptions{.workers = place}));
   });
   return seen;
-}
-
-template <class F>
-std::string usage_error(const F& call) {
-  try {
-    call();
-  } catch (const InvalidUsage& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
 }
 
 class Distribute : public ::testing::Test {
@@ -92,11 +83,12 @@ TEST_F(Distribute, TheStepKnowsItsSizeAlsoWhenItIsShort) {
 }
 
 TEST_F(Distribute, UnbatchedDataIsRefused) {
-  EXPECT_THAT(usage_error([&] { strategy.distribute(range(4)); }), HasSubstr("batch(GlobalBatch"));
+  EXPECT_THAT(error_of<InvalidUsage>([&] { strategy.distribute(range(4)); }),
+              HasSubstr("batch(GlobalBatch"));
   // Behind a function only the first element shows.
   const auto scalars = range(4).map([](const Tensor& x) { return x; });
   const auto dataset = strategy.distribute(scalars);
-  EXPECT_THAT(usage_error([&] { dataset.iterate()->next(); }), HasSubstr("add batch()"));
+  EXPECT_THAT(error_of<InvalidUsage>([&] { dataset.iterate()->next(); }), HasSubstr("add batch()"));
 }
 
 TEST_F(Distribute, WithoutABatchStageEveryBatchIsSplitByItself) {
@@ -198,9 +190,10 @@ TEST_F(Distribute, OptionsAreChecked) {
   const auto dataset = range(8).batch(GlobalBatch{4});
   const auto per_replica = InputReplicationMode::per_replica;
   EXPECT_THROW(strategy.distribute(dataset, {.replication_mode = per_replica}), Unsupported);
-  EXPECT_THAT(usage_error([&] { strategy.distribute(dataset, {.place_dataset_on_device = true}); }),
+  EXPECT_THAT(error_of<InvalidUsage>(
+                  [&] { strategy.distribute(dataset, {.place_dataset_on_device = true}); }),
               HasSubstr("per_replica"));
-  EXPECT_THAT(usage_error([&] {
+  EXPECT_THAT(error_of<InvalidUsage>([&] {
                 strategy.distribute_from_function(
                     [](const InputContext&) { return range(2); },
                     {.replication_mode = per_replica, .place_dataset_on_device = true});
@@ -481,7 +474,7 @@ TEST_F(Distribute, IteratorsAreInitialized) {
   DistributionStrategy towers(strategy);
   const auto dataset = towers.distribute_dataset([] { return range(5); });
   auto later = dataset.make_initializable_iterator();
-  EXPECT_THAT(usage_error([&] { later.get_next(); }), HasSubstr("initialize()"));
+  EXPECT_THAT(error_of<InvalidUsage>([&] { later.get_next(); }), HasSubstr("initialize()"));
   later.initialize();
   EXPECT_EQ(step_of(later.get_next()), (Step{{0}, {1}}));
   auto once = dataset.make_one_shot_iterator();
@@ -492,7 +485,7 @@ TEST_F(Distribute, IteratorsAreInitialized) {
 }
 
 TEST_F(Distribute, MakeDatasetIteratorNamesTheOtherOne) {
-  EXPECT_THAT(usage_error([&] { strategy.make_dataset_iterator(range(4)); }),
+  EXPECT_THAT(error_of<InvalidUsage>([&] { strategy.make_dataset_iterator(range(4)); }),
               ::testing::AllOf(HasSubstr("batch"), HasSubstr("make_input_fn_iterator")));
 }
 

@@ -3,6 +3,7 @@
 
 #include <torch/torch.h>
 
+#include <string>
 #include <vector>
 
 #include "lockstep/dataset.h"
@@ -31,6 +32,17 @@ Rows flat(const Dataset<Tensor, B>& dataset) {
   Rows all;
   for (const Rows& element : all_of(dataset)) all.insert(all.end(), element.begin(), element.end());
   return all;
+}
+
+/// The message of the exception that is expected of a call.
+template <class E, class F>
+std::string error_of(const F& call) {
+  try {
+    call();
+  } catch (const E& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
 }
 
 inline Rows count(std::int64_t begin, std::int64_t end) {

@@ -29,22 +29,13 @@ using format::write_file;
 using testing::all_of;
 using testing::count;
 using ::testing::ElementsAre;
+using testing::error_of;
 using testing::flat;
 using ::testing::HasSubstr;
 using testing::numbers_of;
 using testing::Rows;
 
 using Texts = std::vector<std::string>;
-
-template <class E, class F>
-std::string error_of(const F& call) {
-  try {
-    call();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "nothing was thrown";
-}
 
 Texts texts_of(const Dataset<std::string>& dataset) {
   Texts all;

@@ -2,38 +2,15 @@
 #pragma once
 
 #include <deque>
-#include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 
+#include "lockstep/detail/ahead.h"
 #include "lockstep/detail/background.h"
 #include "lockstep/detail/stage.h"
 #include "lockstep/detail/stage_transforms.h"
 
 namespace lockstep::detail {
-
-/// An element, or what was thrown instead of it: at its place in the stream.
-template <class T>
-struct Outcome {
-  std::optional<T> element;
-  std::exception_ptr error;
-
-  template <class F>
-  static Outcome of(const F& make) noexcept {
-    Outcome outcome;
-    try {
-      outcome.element = make();
-    } catch (...) {
-      outcome.error = std::current_exception();
-    }
-    return outcome;
-  }
-  std::optional<T> get() && {
-    if (error) std::rethrow_exception(error);
-    return std::move(element);
-  }
-};
 
 template <class T, class U>
 class MapStage final : public Transform<MapStage<T, U>, T, U> {
@@ -141,38 +118,20 @@ class PrefetchStage final : public PassThrough<PrefetchStage<T>, T> {
  private:
   class Prefetched final : public Stream<T> {
    public:
-    Prefetched(StreamPtr<T> input, std::size_t ahead) : input_(std::move(input)), ahead_(ahead) {}
+    Prefetched(StreamPtr<T> input, std::size_t ahead) : input_(std::move(input)), count_(ahead) {}
     std::optional<T> next() override {
       // Begins with the first element asked for: what is skipped before need not be made.
-      if (!feeder_) feeder_.emplace(ahead_, [this] { return produce(); });
-      if (!feeder_->wait_for_item()) return std::nullopt;
-      Outcome<T> outcome = [&] {
-        const std::lock_guard lock(mutex_);
-        Outcome<T> first = std::move(made_.front());
-        made_.pop_front();
-        return first;
-      }();
-      feeder_->taken();
-      return std::move(outcome).get();
+      if (!ahead_) ahead_.emplace(count_, [this] { return input_->next(); });
+      return ahead_->next();
     }
     std::uint64_t skip(std::uint64_t count) override {
-      return feeder_ ? Stream<T>::skip(count) : input_->skip(count);
+      return ahead_ ? Stream<T>::skip(count) : input_->skip(count);
     }
 
    private:
-    bool produce() {
-      auto outcome = Outcome<T>::of([&] { return input_->next(); });
-      if (!outcome.element && !outcome.error) return false;
-      const std::lock_guard lock(mutex_);
-      made_.push_back(std::move(outcome));
-      return true;
-    }
-
     StreamPtr<T> input_;
-    std::size_t ahead_;
-    std::mutex mutex_;
-    std::deque<Outcome<T>> made_;
-    std::optional<Feeder> feeder_;  // ends first
+    std::size_t count_;
+    std::optional<Ahead<T>> ahead_;  // ends first
   };
 
   std::size_t ahead_;
