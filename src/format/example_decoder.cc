@@ -224,13 +224,13 @@ void ExampleDecoder::State::hand_over(std::size_t feature, const proto::Feature&
     case FeatureKind::float32: {
       const auto& values = from.float_list().value();
       float* into = sink.floats(feature, static_cast<std::size_t>(values.size()));
-      std::copy(values.begin(), values.end(), into);
+      std::copy_n(values.data(), values.size(), into);
       return;
     }
     case FeatureKind::int64: {
       const auto& values = from.int64_list().value();
       std::int64_t* into = sink.ints(feature, static_cast<std::size_t>(values.size()));
-      std::copy(values.begin(), values.end(), into);
+      std::copy_n(values.data(), values.size(), into);
       return;
     }
   }

@@ -25,6 +25,7 @@ class ElementIterator {
   reference operator*() const { return *element_; }
   pointer operator->() const { return &*element_; }
   ElementIterator& operator++() {
+    element_.reset();  // its memory serves the next one
     element_ = source_->next();
     return *this;
   }
