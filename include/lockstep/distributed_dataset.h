@@ -15,6 +15,7 @@
 // iterator is a meeting of all: each must take as many.
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -111,7 +112,13 @@ class DistributedIterator {
   DistributedIterator& operator=(const DistributedIterator&) = delete;
 
   /// The next step's batch; none once no worker has any.
-  std::optional<DistributedBatch<T>> next() { return meet(take_row()); }
+  std::optional<DistributedBatch<T>> next() {
+    for (;;) {
+      auto batch = next_step();
+      // A step without a row on any worker is none: all of them see the same total.
+      if (!batch || batch->global_size() > 0 || how_->options.workers.count == 1) return batch;
+    }
+  }
   std::optional<DistributedBatch<T>> get_next_as_optional() { return next(); }
   /// EndOfData once no worker has any.
   DistributedBatch<T> get_next() {
@@ -125,13 +132,32 @@ class DistributedIterator {
  private:
   using Row = std::vector<std::optional<T>>;  // one element a replica
 
+  std::optional<DistributedBatch<T>> next_step() {
+    if (!waiting_) {
+      try {
+        waiting_ = take_row();
+      } catch (...) {
+        ++position_.delivered;  // its place is behind us
+        throw;
+      }
+    }
+    auto batch = meet(*waiting_);  // throws if a worker is lost: the row stays
+    waiting_.reset();
+    return batch;
+  }
+
   /// Elements of one step, on their devices; empty at the end.
   Row read_row() {
     Row row;
     std::size_t have = 0;
     bool fillable = how_->pads;
+    std::exception_ptr error;
     for (std::size_t i = 0; i < how_->devices->size(); ++i) {
-      std::optional<T> element = streams_[streams_.size() == 1 ? 0 : i]->next();
+      // Every replica's place is taken, also if one of them throws: the step is lost as a whole.
+      auto outcome =
+          detail::Outcome<T>::of([&] { return streams_[streams_.size() == 1 ? 0 : i]->next(); });
+      if (outcome.error && !error) error = outcome.error;
+      std::optional<T> element = std::move(outcome.element);
       if (element) {
         ++have;
         const Leaves leaves = detail::tensors_of(*element);
@@ -141,6 +167,7 @@ class DistributedIterator {
       }
       row.push_back(std::move(element));
     }
+    if (error) std::rethrow_exception(error);
     if (have == 0 || (have < row.size() && !fillable)) return {};
     return row;
   }
@@ -203,6 +230,7 @@ class DistributedIterator {
   DatasetPosition position_;
   std::vector<detail::StreamPtr<T>> streams_;
   std::optional<T> empty_;
+  std::optional<Row> waiting_;  // taken, but not yet agreed on
   bool ended_ = false;
   std::optional<detail::Ahead<Row>> ahead_;  // ends first
 };
@@ -337,6 +365,15 @@ StageOfPtr<T> worker_stage(const StageOfPtr<T>& stage, const Distribution& how,
   return own;
 }
 
+/// The pipeline before stages that only leave elements out.
+template <class T>
+StageOfPtr<T> fullest(StageOfPtr<T> stage) {
+  while (stage->keeps_batches() && stage->role() == Stage::Role::transform) {
+    stage = as_stage_of<T>(stage->inputs().front());
+  }
+  return stage;
+}
+
 /// Steps in which some replicas have nothing can be filled up with batches of no rows.
 template <class T>
 bool can_pad(const StageOf<T>& stage, int workers) {
@@ -392,7 +429,7 @@ auto Strategy::distribute_from_function(F&& fn, const InputOptions& options) {
   how.explanation = per_replica ? "replicas: each has a dataset of its own\n"
                                 : "replicas: each takes the next element, whole\n";
   how.pads = detail::can_pad(*streams.front(), options.workers.count);
-  detail::StageOfPtr<T> like = streams.front();
+  detail::StageOfPtr<T> like = detail::fullest(streams.front());
   return DistributedDataset<T>({std::move(streams), std::move(like)}, std::move(how));
 }
 

@@ -156,16 +156,19 @@ auto Strategy::make_input_fn_iterator(F&& fn, InputReplicationMode mode,
     using T = std::remove_cvref_t<std::invoke_result_t<Input&>>;
     // Never ends, so there is nothing to start anew: the same calls go on.
     auto call = std::make_shared<Input>(std::move(input));
-    const auto next = [call, devices = how.devices] {
+    const auto next = [call, devices = how.devices, core = how.core, workers = options.workers] {
       std::vector<T> values;
       std::vector<std::int64_t> rows;
       std::int64_t all = 0;
       for (std::size_t i = 0; i < devices->size(); ++i) {
-        values.push_back((*call)());
-        const detail::Leaves leaves = detail::tensors_of(values.back());
+        T value = (*call)();
+        const detail::Leaves leaves =
+            detail::to_replica(*core, static_cast<int>(i), detail::tensors_of(value));
+        values.push_back(detail::with_tensors(std::move(value), leaves));
         rows.push_back(leaves.empty() || leaves.front().dim() == 0 ? 1 : leaves.front().size(0));
         all += rows.back();
       }
+      if (workers.count > 1) workers.sum(std::span(&all, 1));
       return DistributedBatch<T>(std::move(values), devices, std::move(rows), all);
     };
     return InputIterator<T>([next] { return next; }, InputIterator<T>::Starts::at_once);

@@ -69,7 +69,11 @@ Feeder::Feeder(std::size_t capacity, std::function<bool()> produce)
         state.ended.store(true);
         state.gate.notify();
       },
-      never_throws);
+      [&state](const Status& why) {  // out of memory, perhaps: the consumer must not wait for ever
+        log_error("input: no more elements are made ahead: {}", why.message());
+        state.ended.store(true);
+        state.gate.notify();
+      });
 }
 
 Feeder::~Feeder() = default;  // the thread is asked to stop, and joined, before the rest goes

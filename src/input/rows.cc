@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "lockstep/detail/stage_batch.h"
 #include "lockstep/error.h"
 #include "tensor/torch_text.h"
 
@@ -57,7 +58,15 @@ std::vector<Tensor> column(const std::vector<Leaves>& elements, std::size_t k) {
 
 }  // namespace
 
+void different_keys() {
+  throw DataError(
+      "batch: the maps of its elements have different keys, or the same keys in another order; "
+      "give all elements the same, with map()",
+      Code::invalid_argument);
+}
+
 Leaves stack_rows(const std::vector<Leaves>& elements) {
+  if (elements.empty()) throw InvalidUsage("no tensors to make a batch of");
   require_same_count(elements);
   Leaves batch;
   for (std::size_t k = 0; k < elements.front().size(); ++k) {

@@ -31,16 +31,10 @@ namespace detail {
 
 namespace {
 
-bool shuffled(const Stage& stage) {
-  if (stage.shuffles()) return true;
-  const std::vector<StagePtr> inputs = stage.inputs();
-  return stage.role() == Stage::Role::transform && shuffled(*inputs.front());
-}
-
 /// Divides names of files. A shuffle comes after: before it, workers with other orders would take
 /// some files twice and others never.
 StagePtr divide_names(const StagePtr& names, int workers, int index) {
-  if (!shuffled(*names)) return names->sharded(workers, index);
+  if (!names->shuffles()) return names->sharded(workers, index);
   return names->with_inputs({divide_names(names->inputs().front(), workers, index)});
 }
 
@@ -150,7 +144,7 @@ std::optional<std::int64_t> known_batch_size(const Stage& stage) {
   const auto same_rows = [](const ElementSpec& spec) -> std::optional<std::int64_t> {
     std::optional<std::int64_t> rows;
     for (const TensorSpec& tensor : spec) {
-      if (tensor.shape.empty() || tensor.shape.front() < 0) return std::nullopt;
+      if (tensor.shape.empty() || tensor.shape.front() <= 0) return std::nullopt;
       if (rows && *rows != tensor.shape.front()) return std::nullopt;
       rows = tensor.shape.front();
     }

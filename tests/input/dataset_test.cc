@@ -125,6 +125,49 @@ TEST(Dataset, AnExceptionComesOutAtItsPlace) {
   EXPECT_EQ(numbers_of(*batches.next()), Rows({0, 1, 3}));
 }
 
+TEST(Dataset, AnErrorMovesNothingToAnotherPlace) {
+  const auto bad = [](std::int64_t at) {
+    return range(10).map([at](const Tensor& x) {
+      if (x.item<std::int64_t>() == at) throw std::out_of_range("bad");
+      return x;
+    });
+  };
+  const auto seen = [](const auto& dataset) {
+    Rows all;
+    auto iterator = dataset.iterate();
+    for (;;) {
+      try {
+        const auto element = iterator.next();
+        if (!element) return all;
+        all.push_back(element->template item<std::int64_t>());
+      } catch (const std::out_of_range&) {
+        all.push_back(-1);
+      }
+    }
+  };
+  EXPECT_EQ(seen(bad(3).shard(2, 1)), Rows({1, -1, 5, 7, 9}));
+  EXPECT_EQ(seen(bad(1).take(3)), Rows({0, -1, 2}));
+  const auto sum = [](const auto& pair) { return std::get<0>(pair) - std::get<1>(pair); };
+  EXPECT_EQ(seen(data::zip(bad(2), range(10)).map(sum).take(4)), Rows({0, 0, -1, 0}));
+  const auto cached = bad(8).skip(7).cache();
+  EXPECT_EQ(seen(cached), Rows({7, -1, 9}));
+  EXPECT_EQ(seen(cached), Rows({7, -1, 9})) << "a pass with a hole is not kept";
+  // A position behind it is the same place.
+  const auto shuffled = bad(4).shuffle(3, Seed{2});
+  const Rows whole = seen(shuffled);
+  auto iterator = shuffled.iterate_from({0, 8, detail::fingerprint(*shuffled.stage())});
+  EXPECT_EQ(iterator.next()->item<std::int64_t>(), whole[8]);
+}
+
+TEST(Dataset, MapsOfOneBatchMustHaveTheSameKeys) {
+  using Map = std::map<std::string, Tensor>;
+  const auto dataset = data::from_list<Map>({{{"x", torch::ones({})}, {"y", torch::ones({})}},
+                                             {{"x", torch::ones({})}, {"z", torch::ones({})}}});
+  EXPECT_THAT(error_of<DataError>([&] { return dataset.batch(2).iterate().next(); }),
+              HasSubstr("different keys"));
+  EXPECT_TRUE(dataset.batch(1).iterate().next());
+}
+
 TEST(Dataset, FilterEnumerateFlatMap) {
   const auto even = [](const Tensor& x) { return x.item<std::int64_t>() % 2 == 0; };
   EXPECT_EQ(flat(range(7).filter(even)), Rows({0, 2, 4, 6}));
@@ -253,6 +296,15 @@ TEST(Dataset, ElementSpec) {
 }
 
 // --- How it is run. -----------------------------------------------------------------------------
+
+TEST(Dataset, WhatIsCachedDoesNotDependOnThePass) {
+  const auto make = [] { return range(10).shuffle(10, Seed{1}).cache(); };
+  const auto dataset = make();
+  const Rows first = flat(dataset);
+  EXPECT_EQ(flat(dataset), first);
+  auto rest = make().iterate_from({1, 3, detail::fingerprint(*dataset.stage())});
+  EXPECT_EQ(rest.next()->item<std::int64_t>(), first[3]);
+}
 
 TEST(Dataset, CacheMakesElementsOnce) {
   auto made = std::make_shared<int>(0);

@@ -145,6 +145,28 @@ TEST_F(Distribute, AnExceptionOfThePipelineArrivesAtItsStep) {
   EXPECT_THROW(iterator->get_next(), std::out_of_range);
 }
 
+TEST_F(Distribute, AnErrorCostsItsStepAndNoOther) {
+  const auto make = [&] {
+    return strategy.distribute_from_function([](const InputContext&) {
+      return range(8).batch(PerReplicaBatch{1}).map([](const Tensor& x) {
+        if (x.item<std::int64_t>() == 2) throw std::out_of_range("two");
+        return x;
+      });
+    });
+  };
+  const auto iterator = make().iterate();
+  EXPECT_EQ(step_of(iterator->get_next()), (Step{{0}, {1}}));
+  EXPECT_THROW(iterator->get_next(), std::out_of_range);
+  const DatasetPosition position = iterator->position();
+  EXPECT_EQ(step_of(iterator->get_next()), (Step{{4}, {5}}));
+  EXPECT_EQ(step_of(make().iterate_from(position)->get_next()), (Step{{4}, {5}}));
+}
+
+TEST_F(Distribute, BatchesWithoutRowsEnd) {
+  EXPECT_THAT(steps_of(strategy.distribute(data::from_tensors(torch::empty({0, 3})))),
+              ElementsAre(Step{{}, {}}));
+}
+
 TEST_F(Distribute, PositionsGoOnExactly) {
   for (const bool ahead : {false, true}) {
     const InputOptions options{.prefetch_to_device = ahead};
@@ -362,6 +384,32 @@ TEST(DistributeWorkers, WorkersThatRunOutFirstGetEmptyBatches) {
   });
   EXPECT_THAT(seen[0], ElementsAre(Step{{0}, {}}, Step{{}, {}}, Step{{}, {}}));
   EXPECT_THAT(seen[1], ElementsAre(Step{{0}, {1}}, Step{{2}, {3}}, Step{{4}, {}}));
+}
+
+TEST(DistributeWorkers, AStepWithoutRowsIsNone) {
+  const auto seen = seen_by(2, 1, [](Strategy& strategy, const InputOptions& options) {
+    return strategy.distribute(range(2).batch(GlobalBatch{1}).with_options({AutoShardPolicy::off}),
+                               options);
+  });
+  for (const std::vector<Step>& steps : seen) {
+    Rows all;
+    for (const Step& step : steps) all.insert(all.end(), step[0].begin(), step[0].end());
+    EXPECT_EQ(all, Rows({0, 1}));
+    EXPECT_EQ(steps.size(), seen[0].size());
+  }
+  EXPECT_LE(seen[0].size(), 4U);
+}
+
+TEST(DistributeWorkers, AWorkersEmptyDatasetIsFilledUp) {
+  const auto seen = seen_by(3, 1, [](Strategy& strategy, const InputOptions& options) {
+    return strategy.distribute_from_function(
+        [](const InputContext& context) {
+          return range(2).batch(PerReplicaBatch{1}).shard(3, context.input_pipeline_id);
+        },
+        options);
+  });
+  EXPECT_THAT(seen, ElementsAre(std::vector<Step>{{{0}}}, std::vector<Step>{{{1}}},
+                                std::vector<Step>{{{}}}));
 }
 
 TEST(DistributeWorkers, WholeRoundsEndWithTheFirstWorkerThatRunsOut) {

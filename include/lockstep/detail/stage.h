@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lockstep/detail/rows.h"
+#include "lockstep/error.h"
 #include "lockstep/nest.h"
 
 namespace lockstep {
@@ -100,7 +101,14 @@ class Stream {
   /// Passes over elements; fewer than `count` only at the end.
   virtual std::uint64_t skip(std::uint64_t count) {
     std::uint64_t skipped = 0;
-    while (skipped < count && next()) ++skipped;
+    for (; skipped < count; ++skipped) {
+      try {
+        if (!next()) break;
+      } catch (const SystemError&) {  // files that are gone have no places
+        throw;
+      } catch (...) {  // an element that could not be made has its place
+      }
+    }
     return skipped;
   }
 };

@@ -1,11 +1,40 @@
 // Stages that put rows together and cut them apart.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 
 #include "lockstep/detail/stage.h"
 
 namespace lockstep::detail {
+
+/// DataError: the maps of one batch have different keys, or the same in another order.
+[[noreturn]] void different_keys();
+
+/// Whether tensors of both nests mean the same, one by one.
+template <class T>
+bool same_keys(const T& a, const T& b) {
+  if constexpr (is_mapping<T>) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+      return x.first == y.first && same_keys(x.second, y.second);
+    });
+  } else if constexpr (is_sequence<T>) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [](const auto& x, const auto& y) { return same_keys(x, y); });
+  } else if constexpr (is_optional<T>) {
+    return a.has_value() == b.has_value() && (!a || same_keys(*a, *b));
+  } else if constexpr (is_tuple<T>) {
+    return [&]<std::size_t... is>(std::index_sequence<is...>) {
+      return (same_keys(std::get<is>(a), std::get<is>(b)) && ...);
+    }
+    (std::make_index_sequence<std::tuple_size_v<T>>());
+  } else if constexpr (MemberNest<T>) {
+    return std::apply([&](auto... members) { return (same_keys(a.*members, b.*members) && ...); },
+                      T::lockstep_members());
+  } else {
+    return true;
+  }
+}
 
 /// How `count` elements become one.
 template <class T>
@@ -37,7 +66,13 @@ class BatchStage : public Transform<BatchStage<T>, T, T> {
     if (!element || padded_) return std::nullopt;
     return batched(*element, rows());
   }
-  [[nodiscard]] ElementSpec spec() const override { return batched(this->input().spec(), rows()); }
+  [[nodiscard]] ElementSpec spec() const override {
+    ElementSpec element = this->input().spec();
+    for (TensorSpec& tensor : element) {
+      if (padded_) tensor.shape.assign(tensor.shape.size(), kUnknownLength);
+    }
+    return batched(std::move(element), rows());
+  }
   [[nodiscard]] StreamPtr<T> open(const Opening& opening) const override {
     return std::make_unique<Batches>(
         this->input().open(opening),
@@ -58,6 +93,7 @@ class BatchStage : public Transform<BatchStage<T>, T, T> {
         // Throws for an element that could not be made; the rows so far wait for the others.
         std::optional<T> element = input_->next();
         if (!element) break;
+        if (like_ && !same_keys(*like_, *element)) different_keys();
         rows_.push_back(tensors_of(*element));
         if (!like_) like_ = std::move(element);
       }

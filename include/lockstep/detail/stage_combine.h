@@ -5,6 +5,7 @@
 #include <functional>
 #include <tuple>
 
+#include "lockstep/detail/ahead.h"
 #include "lockstep/detail/stage.h"
 
 namespace lockstep::detail {
@@ -61,7 +62,13 @@ class ZipStage final : public StageOf<std::tuple<Ts...>> {
       if (ended_) return std::nullopt;
       return std::apply(
           [&](auto&... each) -> std::optional<Element> {
-            std::tuple<std::optional<Ts>...> row{each->next()...};
+            // All go on by one place, also when one of them throws: they stay side by side.
+            std::tuple<Outcome<Ts>...> read{Outcome<Ts>::of([&] { return each->next(); })...};
+            std::tuple<std::optional<Ts>...> row = std::apply(
+                [](auto&... one) {
+                  return std::tuple<std::optional<Ts>...>{std::move(one).get()...};
+                },
+                read);
             return std::apply(
                 [&](auto&... items) -> std::optional<Element> {
                   ended_ = !(items.has_value() && ...);

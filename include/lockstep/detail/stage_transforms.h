@@ -221,10 +221,9 @@ class EveryStage final : public PassThrough<EveryStage<T>, T> {
     std::optional<T> next() override {
       if (left_ == 0) return std::nullopt;
       if (!pass_gap()) return std::nullopt;
-      std::optional<T> element = input_->next();
       if (left_ > 0) --left_;
       gap_ = step_ - 1;
-      return element;
+      return input_->next();  // may throw: that is its place
     }
     std::uint64_t skip(std::uint64_t count) override {
       if (left_ >= 0) count = std::min(count, static_cast<std::uint64_t>(left_));
@@ -277,9 +276,10 @@ class CacheStage final : public PassThrough<CacheStage<T>, T> {
   [[nodiscard]] StagePtr with_inputs(const std::vector<StagePtr>& inputs) const override {
     return std::make_shared<CacheStage>(as_stage_of<T>(inputs.at(0)));  // other elements
   }
-  [[nodiscard]] StreamPtr<T> open(const Opening& opening) const override {
+  [[nodiscard]] StreamPtr<T> open(const Opening&) const override {
     if (auto whole = cache_->get()) return std::make_unique<Replayed>(std::move(whole));
-    return std::make_unique<Recorded>(this->input().open(opening), cache_);
+    // The first pass, whichever this one is: the same elements in every process.
+    return std::make_unique<Recorded>(this->input().open({}), cache_);
   }
 
  private:
@@ -314,12 +314,14 @@ class CacheStage final : public PassThrough<CacheStage<T>, T> {
         : input_(std::move(input)), cache_(std::move(cache)) {}
     std::optional<T> next() override {
       if (!input_) return std::nullopt;
+      const bool before = std::exchange(whole_, false);  // not if an element cannot be made
       std::optional<T> element = input_->next();
+      whole_ = before;
       if (element) {
         elements_.push_back(*element);
       } else {
         input_.reset();
-        cache_->set(std::move(elements_));
+        if (whole_) cache_->set(std::move(elements_));
       }
       return element;
     }
@@ -328,6 +330,7 @@ class CacheStage final : public PassThrough<CacheStage<T>, T> {
     StreamPtr<T> input_;
     std::shared_ptr<Cache> cache_;
     std::vector<T> elements_;
+    bool whole_ = true;
   };
 
   std::shared_ptr<Cache> cache_;
@@ -359,7 +362,8 @@ class AssertCardinalityStage final : public PassThrough<AssertCardinalityStage<T
       if (element && ++seen_ > expected_ && expected_ != kInfinite) {
         wrong_cardinality(expected_, seen_, true);
       }
-      if (!element && (seen_ < expected_ || expected_ == kInfinite)) {
+      if (!element && (seen_ < expected_ || expected_ == kInfinite) &&
+          !std::exchange(told_, true)) {
         wrong_cardinality(expected_, seen_, false);
       }
       return element;
@@ -369,6 +373,7 @@ class AssertCardinalityStage final : public PassThrough<AssertCardinalityStage<T
     StreamPtr<T> input_;
     std::int64_t expected_;
     std::int64_t seen_ = 0;
+    bool told_ = false;
   };
 
   std::int64_t expected_;
