@@ -1,18 +1,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
+#include <algorithm>
+#include <mutex>
 #include <set>
 
 #include "lockstep/readers.h"
 #include "tests/input/helpers.h"
 #include "tests/input/workers.h"
+#include "tests/sys/temporary_directory.h"
 
 namespace lockstep {
 namespace {
 
-namespace fs = std::filesystem;
 using detail::choose_sharding;
 using detail::Sharding;
 using testing::count;
@@ -24,19 +24,10 @@ using testing::Rows;
 /// Files f0, f1, ... with records "0", "1", ...: file i has the i-th `each` of them.
 class FileSharding : public ::testing::Test {
  protected:
-  FileSharding() {
-    std::string name = (fs::temp_directory_path() / "lockstep_sharding_XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary directory");
-    directory = name;
-  }
-  ~FileSharding() override { fs::remove_all(directory); }
-  FileSharding(const FileSharding&) = delete;
-  FileSharding& operator=(const FileSharding&) = delete;
-
   std::vector<std::string> write(int files, int each) {
     std::vector<std::string> names;
     for (int i = 0; i < files; ++i) {
-      names.push_back(directory / ("f" + std::to_string(i)));
+      names.push_back(directory_.path() + "/f" + std::to_string(i));
       RecordWriter writer(names.back());
       for (int k = 0; k < each; ++k) writer.write(std::to_string(i * each + k));
       writer.close();
@@ -44,7 +35,8 @@ class FileSharding : public ::testing::Test {
     return names;
   }
 
-  fs::path directory;
+ private:
+  TemporaryDirectory directory_;
 };
 
 Tensor number(const std::string& record) { return torch::tensor(std::int64_t{std::stoll(record)}); }
@@ -154,11 +146,26 @@ TEST_F(FileSharding, EveryRecordIsUsedExactlyOnceByAnyNumberOfWorkers) {
               numbers(names).shuffle(5, Seed{1}).batch(GlobalBatch{10}).with_options({policy});
           Rows own;
           std::size_t taken = 0;
+          std::size_t uneven = 0;  // steps, which only the last one may be
           for (const auto& batch : strategy.distribute(dataset, InputOptions{.workers = place})) {
             ++taken;
+            std::vector<std::int64_t> sizes;
             for (int i = 0; i < batch.size(); ++i) {
               for (const std::int64_t n : testing::numbers_of(batch[i])) own.push_back(n);
+              sizes.push_back(batch.rows(i));
             }
+            const auto [least, most] = std::minmax_element(sizes.begin(), sizes.end());
+            if (*most - *least > 1) ++uneven;
+          }
+          if (policy != AutoShardPolicy::data) {
+            // By files: this worker's records in the order of its own pipeline, evenly.
+            std::vector<std::string> files;
+            for (std::size_t i = static_cast<std::size_t>(place.index); i < names.size();
+                 i += static_cast<std::size_t>(workers)) {
+              files.push_back(names[i]);
+            }
+            EXPECT_EQ(own, testing::flat(numbers(files).shuffle(5, Seed{1})));
+            EXPECT_LE(uneven, 1U);
           }
           const std::lock_guard lock(mutex);
           seen.insert(own.begin(), own.end());

@@ -8,34 +8,25 @@
 #include <mutex>
 
 #include "lockstep/log.h"
-#include "tests/format/files.h"
+#include "tests/input/files_to_read.h"
 #include "tests/input/helpers.h"
 
 namespace lockstep {
 namespace {
 
-using data::csv;
-using data::CsvHeader;
-using data::CsvType;
 using data::fixed_length_records;
-using data::parse_example;
 using data::text_lines;
 using data::tfrecord;
-using data::tokens;
-using data::TokenType;
 using format::packed;
 using format::read_file;
 using format::write_file;
-using testing::all_of;
 using testing::count;
 using ::testing::ElementsAre;
 using testing::error_of;
-using testing::flat;
 using ::testing::HasSubstr;
-using testing::numbers_of;
-using testing::Rows;
 
-using Texts = std::vector<std::string>;
+using Readers = testing::FilesToRead;
+using testing::Texts;
 
 Texts texts_of(const Dataset<std::string>& dataset) {
   Texts all;
@@ -78,31 +69,6 @@ class Warnings {
  private:
   std::mutex mutex_;
   Texts texts_;
-};
-
-class Readers : public ::testing::Test {
- protected:
-  std::string path(const std::string& name) const { return directory_.path() + "/" + name; }
-  std::string write(const std::string& name, std::string_view content) const {
-    write_file(path(name), content);
-    return path(name);
-  }
-  std::string write_records(const std::string& name, const Texts& records,
-                            Compression compression = Compression::none) const {
-    RecordWriter writer(path(name), {.compression = compression});
-    for (const std::string& record : records) writer.write(record);
-    writer.close();
-    return path(name);
-  }
-  /// Turns a bit of the data of a record; all records have `length` bytes.
-  void damage(const std::string& file, std::size_t record, std::size_t length) const {
-    std::string content = read_file(file);
-    content[record * (length + 16) + 12] ^= 1;
-    write_file(file, content);
-  }
-
- private:
-  TemporaryDirectory directory_;
 };
 
 // --- Names of files. ----------------------------------------------------------------------------
@@ -395,243 +361,6 @@ TEST_F(Readers, APackedFileIsPassedOverInLittleMemory) {
   const std::size_t before = peak_bytes();
   EXPECT_THAT(texts_of(tfrecord(path("zeros")).skip(kRecords)), ElementsAre("end"));
   EXPECT_LT(peak_bytes() - before, 32 * kRecord);
-}
-
-// --- Rows and tokens. ---------------------------------------------------------------------------
-
-using Row = std::map<std::string, Tensor>;
-
-std::vector<Row> rows_of(const Dataset<Row>& dataset) {
-  std::vector<Row> all;
-  for (const Row& row : dataset) all.push_back(row);
-  return all;
-}
-
-TEST_F(Readers, CsvColumnsByName) {
-  write("a.csv", "id,price,city\n1,2.5,Rome\n2,,\"Bad, Ems\"\n");
-  write("b.csv", packed("city,id,price\nOslo,3,-1e3\n", Compression::gzip));
-  const auto dataset = csv(path("*.csv"), {.columns = {{.name = "price", .if_empty = "0"},
-                                                       {.name = "id", .type = CsvType::int64},
-                                                       {.name = "city", .type = CsvType::bytes}}});
-  const auto rows = rows_of(dataset);
-  ASSERT_EQ(rows.size(), 3u);
-  EXPECT_EQ(rows[0].at("price").item<float>(), 2.5F);
-  EXPECT_EQ(rows[1].at("price").item<float>(), 0.0F);
-  EXPECT_EQ(rows[2].at("price").item<float>(), -1e3F);
-  EXPECT_EQ(rows[2].at("id").item<std::int64_t>(), 3);
-  EXPECT_EQ(numbers_of(rows[0].at("city")), Rows({'R', 'o', 'm', 'e'}));
-  EXPECT_EQ(rows[1].at("city").size(0), 8);
-  EXPECT_THAT(dataset.element_spec(),
-              ElementsAre(TensorSpec{at::kByte, {kUnknownLength}}, TensorSpec{at::kLong, {}},
-                          TensorSpec{at::kFloat, {}}));
-  EXPECT_EQ(rows_of(dataset.skip(2)).at(0).at("id").item<std::int64_t>(), 3);
-}
-
-TEST_F(Readers, CsvWithoutAHeaderAndWithoutADescription) {
-  write("a", "1;2;3\n4;5;6\n");
-  const auto named = csv(path("a"), {.columns = {{.name = "x"}, {.name = ""}, {.name = "y"}},
-                                     .header = CsvHeader::none,
-                                     .delimiter = ';'});
-  const auto batch = rows_of(named.batch(2)).at(0);
-  EXPECT_EQ(numbers_of(batch.at("x")), Rows({1, 4}));
-  EXPECT_EQ(numbers_of(batch.at("y")), Rows({3, 6}));
-  EXPECT_EQ(batch.size(), 2u);
-
-  write("b", "x,y\n7,8\n");
-  const auto rows = rows_of(csv(path("b")));
-  ASSERT_EQ(rows.size(), 1u);
-  EXPECT_EQ(rows[0].at("y").item<float>(), 8.0F);
-  EXPECT_THAT(csv(path("b")).element_spec(),
-              ElementsAre(TensorSpec{at::kFloat, {}}, TensorSpec{at::kFloat, {}}));
-}
-
-TEST_F(Readers, CsvErrorsNameFileLineAndColumn) {
-  write("a", "x,y\n1,2\n3,many\n5,6\n7\n8,9\n");
-  write("b", "x,y\n10,11\n");
-  auto iterator = csv(path("?")).iterate();
-  const auto x = [&] { return iterator.next()->at("x").item<std::int64_t>(); };
-  EXPECT_EQ(x(), 1);
-  EXPECT_THAT(error_of<DataError>([&] { iterator.next(); }),
-              HasSubstr(path("a") + ":3: column 2 (y)"));
-  EXPECT_EQ(x(), 5);  // only that row was bad
-  EXPECT_THAT(error_of<DataError>([&] { iterator.next(); }), HasSubstr(path("a") + ":5"));
-  EXPECT_EQ(x(), 10);  // rows of another width: the file is not trusted any more
-  EXPECT_EQ(iterator.next(), std::nullopt);
-  const auto at_end = csv(path("?")).iterate_from(iterator.position());
-
-  EXPECT_THAT(error_of<DataError>([&] { rows_of(csv(path("b"), {.columns = {{.name = "z"}}})); }),
-              HasSubstr("no column is named \"z\"; there are \"x\", \"y\""));
-  EXPECT_THROW(csv(path("b"), {.columns = {{.name = "x"}, {.name = "x"}}}), InvalidUsage);
-  EXPECT_THROW(csv(path("b"), {.columns = {{.name = "x", .if_empty = "none"}}}), InvalidUsage);
-  EXPECT_THROW(csv(path("b"), {.header = CsvHeader::none}), InvalidUsage);
-  write("empty", "");
-  EXPECT_THAT(error_of<DataError>([&] { rows_of(csv(path("empty"))); }), HasSubstr(path("empty")));
-}
-
-template <class T>
-std::string raw(const std::vector<T>& values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
-}
-
-TEST_F(Readers, WindowsOfTokens) {
-  write("a", raw<std::uint16_t>({1, 2, 3, 4, 65535}));
-  write("b", raw<std::uint16_t>({7, 8}));
-  EXPECT_THAT(all_of(tokens(path("?"), {.length = 2})),
-              ElementsAre(Rows{1, 2}, Rows{3, 4}, Rows{7, 8}));
-  const auto sliding = tokens(path("a"), {.length = 3, .stride = 1});
-  EXPECT_THAT(all_of(sliding), ElementsAre(Rows{1, 2, 3}, Rows{2, 3, 4}, Rows{3, 4, 65535}));
-  EXPECT_THAT(all_of(sliding.skip(2)), ElementsAre(Rows{3, 4, 65535}));
-  EXPECT_THAT(all_of(tokens(path("?"), {.length = 2}).skip(2)), ElementsAre(Rows{7, 8}));
-  EXPECT_THAT(sliding.element_spec(), ElementsAre(TensorSpec{at::kLong, {3}}));
-  write("c", raw<std::int32_t>({-1, 5}));
-  EXPECT_THAT(all_of(tokens(path("c"), {.type = TokenType::int32, .length = 2})),
-              ElementsAre(Rows{-1, 5}));
-  EXPECT_THROW(tokens(path("a"), {}), InvalidUsage);
-  write("d", "odd");
-  EXPECT_THAT(error_of<DataError>([&] { all_of(tokens(path("d"), {.length = 1})); }),
-              HasSubstr(path("d") + ": 3 bytes"));
-}
-
-// --- Arrays. ------------------------------------------------------------------------------------
-
-TEST_F(Readers, IdxFilesPlainAndPacked) {
-  const std::string content(
-      "\0\0\x08\x03\0\0\0\x02\0\0\0\x01\0\0\0\x03"
-      "abcdef",
-      22);
-  write("plain", content);
-  write("packed.gz", packed(content, Compression::gzip));
-  for (const char* name : {"plain", "packed.gz"}) {
-    const Tensor images = data::read_idx(path(name));
-    EXPECT_EQ(images.scalar_type(), at::kByte);
-    EXPECT_EQ(images.sizes(), at::IntArrayRef({2, 1, 3}));
-    EXPECT_EQ(numbers_of(images), count('a', 'g'));
-    EXPECT_THAT(all_of(data::idx(path(name))),
-                ElementsAre(Rows{'a', 'b', 'c'}, Rows{'d', 'e', 'f'}));
-  }
-  write("short", content.substr(0, 20));
-  EXPECT_THAT(error_of<DataError>([&] { data::read_idx(path("short")); }),
-              HasSubstr(path("short")));
-  EXPECT_THAT(error_of<SystemError>([&] { data::idx(path("missing")); }),
-              HasSubstr(path("missing")));
-  // Values of several bytes are big endian in the file.
-  write("wide", std::string("\0\0\x0c\x01\0\0\0\x01\0\0\1\2", 12));
-  EXPECT_EQ(numbers_of(data::read_idx(path("wide"))), Rows({258}));
-  write("none", std::string("\0\0\x08\x01\0\0\0\0", 8));
-  EXPECT_EQ(data::read_idx(path("none")).numel(), 0);
-}
-
-TEST_F(Readers, NpyFilesThereAndBack) {
-  for (const Tensor& tensor : {torch::arange(6).view({2, 3}), torch::randn({4, 1, 2}),
-                               torch::full({}, 7.5), torch::zeros({0, 3}), torch::randn({3, 4}).t(),
-                               torch::tensor({true, false}), torch::randn({5}).to(torch::kHalf)}) {
-    data::write_npy(path("x.npy"), tensor);
-    const Tensor back = data::read_npy(path("x.npy"));
-    EXPECT_EQ(back.scalar_type(), tensor.scalar_type());
-    EXPECT_TRUE(back.equal(tensor)) << tensor;
-  }
-  EXPECT_THROW(data::read_npy(path("missing")), SystemError);
-  write("bad.npy", "no numpy");
-  EXPECT_THAT(error_of<DataError>([&] { data::read_npy(path("bad.npy")); }),
-              HasSubstr(path("bad.npy")));
-}
-
-TEST_F(Readers, NpyInFortranOrder) {
-  std::string header = "{'descr': '<i8', 'fortran_order': True, 'shape': (2, 3), }";
-  header.resize(117, ' ');
-  header += '\n';
-  write("f.npy", std::string("\x93NUMPY\x01\x00\x76\x00", 10) + header +
-                     raw<std::int64_t>({0, 3, 1, 4, 2, 5}));
-  const Tensor array = data::read_npy(path("f.npy"));
-  EXPECT_TRUE(array.is_contiguous());
-  EXPECT_EQ(array.sizes(), at::IntArrayRef({2, 3}));
-  EXPECT_EQ(numbers_of(array), count(0, 6));
-}
-
-/// A zip archive of one stored member.
-std::string archive_of(const std::string& name, const std::string& content) {
-  const auto crc = static_cast<std::uint32_t>(::crc32(
-      0, reinterpret_cast<const Bytef*>(content.data()), static_cast<uInt>(content.size())));
-  const auto u16 = [](std::size_t v) {
-    return raw<std::uint16_t>({static_cast<std::uint16_t>(v)});
-  };
-  const auto u32 = [](std::size_t v) {
-    return raw<std::uint32_t>({static_cast<std::uint32_t>(v)});
-  };
-  const std::string common = u16(20) + u16(0) + u16(0) + u16(0) + u16(0) + u32(crc) +
-                             u32(content.size()) + u32(content.size()) + u16(name.size()) + u16(0);
-  const std::string local = "PK\3\4" + common + name + content;
-  const std::string directory =
-      "PK\1\2" + u16(20) + common + u16(0) + u16(0) + u16(0) + u32(0) + u32(0) + name;
-  return local + directory + "PK\5\6" + u16(0) + u16(0) + u16(1) + u16(1) + u32(directory.size()) +
-         u32(local.size()) + u16(0);
-}
-
-TEST_F(Readers, NpzArchives) {
-  const Tensor x = torch::arange(6).view({2, 3});
-  data::write_npy(path("x.npy"), x);
-  write("all.npz", archive_of("x.npy", read_file(path("x.npy"))));
-  const auto arrays = data::read_npz(path("all.npz"));
-  ASSERT_EQ(arrays.size(), 1u);
-  EXPECT_TRUE(arrays.at("x").equal(x));
-  write("none.npz", "nothing");
-  EXPECT_THAT(error_of<DataError>([&] { data::read_npz(path("none.npz")); }),
-              HasSubstr(path("none.npz")));
-}
-
-// --- tf.Example. --------------------------------------------------------------------------------
-
-TEST_F(Readers, ExamplesBecomeTensors) {
-  Example example;
-  example["image"] = std::vector<float>{0, 1, 2, 3, 4, 5};
-  example["label"] = std::vector<std::int64_t>{7};
-  example["text"] = Texts{"abc"};
-  example["words"] = Texts{"ab", "cd"};
-  example["some"] = std::vector<std::int64_t>{1, 2, 3};
-  const auto parse = parse_example(
-      {fixed_float("image", {2, 3}), fixed_int64("label"), fixed_bytes("text"),
-       variable_bytes("words"), fixed_strings("words2", {0}), variable_int64("some"),
-       variable_float("absent"), with_default(fixed_float("weight"), std::vector<float>{1})});
-  example["words2"] = Texts();
-  const auto tensors = parse(encode_example(example));
-  EXPECT_EQ(tensors.size(), 8u);
-  EXPECT_EQ(tensors.at("image").sizes(), at::IntArrayRef({2, 3}));
-  EXPECT_EQ(numbers_of(tensors.at("image")), count(0, 6));
-  EXPECT_EQ(tensors.at("label").dim(), 0);
-  EXPECT_EQ(tensors.at("label").item<std::int64_t>(), 7);
-  EXPECT_EQ(numbers_of(tensors.at("text")), Rows({'a', 'b', 'c'}));
-  EXPECT_EQ(tensors.at("text").scalar_type(), at::kByte);
-  EXPECT_EQ(tensors.at("words").sizes(), at::IntArrayRef({2, 2}));
-  EXPECT_EQ(tensors.at("words2").sizes(), at::IntArrayRef({0, 0}));
-  EXPECT_EQ(numbers_of(tensors.at("some")), Rows({1, 2, 3}));
-  EXPECT_EQ(tensors.at("absent").sizes(), at::IntArrayRef({0}));
-  EXPECT_EQ(tensors.at("weight").item<float>(), 1.0F);
-
-  example["words"] = Texts{"ab", "c"};
-  EXPECT_THAT(error_of<DataError>([&] { parse(encode_example(example)); }),
-              ::testing::AllOf(HasSubstr("\"words\""), HasSubstr("2 and 1 bytes")));
-  EXPECT_THAT(error_of<DataError>([&] { parse("no example"); }), HasSubstr("not a tf.Example"));
-  EXPECT_THROW(parse_example({fixed_float("x"), fixed_int64("x")}), InvalidUsage);
-}
-
-TEST_F(Readers, ExamplesAreParsedByManyThreads) {
-  Texts records;
-  for (std::int64_t i = 0; i < 500; ++i) {
-    records.push_back(encode_example({{"x", std::vector<std::int64_t>{i, -i}}}));
-  }
-  records[100] = "broken";
-  write_records("a", records);
-  const auto examples =
-      tfrecord(path("a")).map(parse_example({fixed_int64("x", {2})}), Parallel{3}).prefetch(2);
-  auto iterator = examples.iterate();
-  for (std::int64_t i = 0; i < 500; ++i) {
-    if (i == 100) {
-      EXPECT_THROW(iterator.next(), DataError);
-    } else {
-      EXPECT_EQ(numbers_of(iterator.next()->at("x")), Rows({i, -i}));
-    }
-  }
-  EXPECT_FALSE(iterator.next().has_value());
 }
 
 }  // namespace
