@@ -48,7 +48,10 @@ TEST_F(ArrayFile, TellsTypeAndShapeOfNpy) {
 
 TEST_F(ArrayFile, OtherFilesAreNone) {
   for (const char* content : {"", "a", "label,image\n1,2\n"}) EXPECT_FALSE(info_of(content));
-  RecordWriter(path_).write(std::string(0x01080000, 'x'));  // the first four bytes are IDX's
+  const std::size_t looks_like_idx = 0x01080000;  // the first four bytes of the file
+  std::string record;
+  record.resize(looks_like_idx, 'x');
+  RecordWriter(path_).write(record);
   EXPECT_FALSE(array_file_info(path_));
 }
 
