@@ -156,6 +156,9 @@ void Control::handle(Peer& peer, const wire::FrameReader& frame) {
     }
     case wire::FrameType::operation:
     case wire::FrameType::data:
+    case wire::FrameType::hello:
+    case wire::FrameType::notice:
+    case wire::FrameType::ready:
       break;  // refused by the channel
   }
 }
@@ -354,6 +357,11 @@ bool Control::may_leave() const noexcept {
 std::optional<std::uint64_t> Control::left(int peer) const noexcept {
   const std::uint64_t next = left_[static_cast<std::size_t>(peer)].load(std::memory_order_acquire);
   return next == kHere ? std::nullopt : std::optional(next);
+}
+
+bool Control::is_over(int peer) const noexcept {
+  return std::any_of(peers_.begin(), peers_.end(),
+                     [&](const auto& each) { return each->rank == peer && each->channel.over(); });
 }
 
 Status Control::missing(int peer, const wire::Descriptor& operation, DataPath path) const {

@@ -89,6 +89,8 @@ class Control {
   /// Empty while the rank is here; else the first operation it takes no part in. An operation with
   /// that number or a later one waits for it in vain: see missing().
   [[nodiscard]] std::optional<std::uint64_t> left(int peer) const noexcept;
+  /// Nothing more will be read from this control peer.
+  [[nodiscard]] bool is_over(int peer) const noexcept;
   /// PeerLost if the rank, for which this operation waits, has left and nothing more of it can
   /// come; ok otherwise. The data connection may still hold what it sent before it left; `over`
   /// says that it does not (StreamLink::suspect).

@@ -8,6 +8,15 @@ namespace lockstep::coll {
 
 using sys::Transfer;
 
+namespace {
+
+bool belongs_to_control(wire::FrameType type) {
+  return type == wire::FrameType::pulse || type == wire::FrameType::abort ||
+         type == wire::FrameType::goodbye;
+}
+
+}  // namespace
+
 void ControlChannel::send(wire::FrameType type, std::span<const std::byte> payload) {
   if (deaf_ || finished_) return;
   if (empty()) {
@@ -51,8 +60,8 @@ const wire::FrameReader* ControlChannel::next() {
       how_ = "sent an " + reader_.error().message();
     } else if (reader_.header().generation != generation_) {
       how_ = fmt::format("is in generation {}, not {}", reader_.header().generation, generation_);
-    } else if (event == Event::data || reader_.header().type == wire::FrameType::operation) {
-      how_ = "sent data on its control connection";
+    } else if (event == Event::data || !belongs_to_control(reader_.header().type)) {
+      how_ = "sent something else on its control connection";
     } else {
       return &reader_;
     }

@@ -36,12 +36,12 @@ std::byte* Executor::Arena::reserve(std::size_t bytes) {
   return memory_.get();
 }
 
-Executor::Executor(std::unique_ptr<transport::Link> link, plan::Layout layout, plan::Access access,
+Executor::Executor(std::unique_ptr<transport::Link> link, plan::Layout layout,
                    const SessionOptions& options, std::uint32_t group)
     : link_(std::move(link)),
       options_(options),
       group_(group),
-      planner_(std::move(layout), link_->rank(), access, link_->slot_bytes(),
+      planner_(std::move(layout), link_->rank(), link_->slot_bytes(),
                options.algorithms.empty() ? environment().algorithms : options.algorithms) {}
 
 Status Executor::run(const Call& call, std::uint64_t ticket, Deadline deadline) {
@@ -79,7 +79,7 @@ Status Executor::run(const Call& call, std::uint64_t ticket, Deadline deadline) 
 
 Status Executor::carry_out(const Call& call, std::uint64_t sequence, Deadline deadline) {
   if (link_->failed()) return link_->failure();
-  const PlannedCall& planned = planner_.plan(call);
+  const PlannedCall& planned = planner_.plan(call, link_->access(call.exposure()));
 
   wire::Descriptor descriptor;
   descriptor.sequence = sequence;
@@ -113,6 +113,7 @@ Status Executor::carry_out(const Call& call, std::uint64_t sequence, Deadline de
                 state == State::done ? Recorder::Outcome::done : Recorder::Outcome::failed);
   if (state == State::done) return {};
   // Where ranks must agree first, the verdict may still be under way.
+  if (!link_->failed()) link_->await_verdict();
   Status failure = link_->failed() ? link_->failure() : own_failure_;
   log_error("rank {}: {}\nlast operations of rank {}:\n{}", link_->member(link_->rank()),
             failure.message(), link_->member(link_->rank()), recorder_.text(kLoggedHistory));

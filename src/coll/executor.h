@@ -16,7 +16,7 @@ namespace lockstep::coll {
 class Executor {
  public:
   /// `group` tells the operations of different groups of a generation apart.
-  Executor(std::unique_ptr<transport::Link> link, plan::Layout layout, plan::Access access,
+  Executor(std::unique_ptr<transport::Link> link, plan::Layout layout,
            const SessionOptions& options, std::uint32_t group);
 
   /// Fixes the call's place in the order of operations.

@@ -21,41 +21,43 @@ bool is_reduction(plan::Kind kind) noexcept {
 
 }  // namespace
 
-Planner::Planner(plan::Layout layout, int rank, plan::Access access, std::size_t slot_bytes,
-                 std::string_view overrides)
-    : layout_(std::move(layout)), rank_(rank), access_(access), slot_bytes_(slot_bytes) {
+Planner::Planner(plan::Layout layout, int rank, std::size_t slot_bytes, std::string_view overrides)
+    : layout_(std::move(layout)), rank_(rank), slot_bytes_(slot_bytes) {
   raise_if_error(plan::parse_overrides(overrides, overrides_));
 }
 
 std::size_t Planner::KeyHash::operator()(const Key& key) const noexcept {
-  const std::uint64_t words[] = {
-      static_cast<std::uint64_t>(key.kind),  static_cast<std::uint64_t>(key.dtype),
-      static_cast<std::uint64_t>(key.order), static_cast<std::uint64_t>(key.root),
-      static_cast<std::uint64_t>(key.to),    key.count};
+  const std::uint64_t words[] = {static_cast<std::uint64_t>(key.kind),
+                                 static_cast<std::uint64_t>(key.dtype),
+                                 static_cast<std::uint64_t>(key.order),
+                                 static_cast<std::uint64_t>(key.root),
+                                 static_cast<std::uint64_t>(key.to),
+                                 static_cast<std::uint64_t>(key.access),
+                                 key.count};
   return XXH3_64bits_withSeed(key.counts.data(), key.counts.size() * sizeof(std::uint64_t),
                               XXH3_64bits(words, sizeof(words)));
 }
 
-bool Planner::matches(const Key& key, const Call& call) noexcept {
-  return key.kind == call.kind && key.dtype == call.dtype && key.order == call.order &&
-         key.root == call.root && key.to == call.to && key.count == call.count &&
-         key.counts == call.counts;
+bool Planner::matches(const Key& key, const Call& call, plan::Access access) noexcept {
+  return key.kind == call.kind && key.access == access && key.dtype == call.dtype &&
+         key.order == call.order && key.root == call.root && key.to == call.to &&
+         key.count == call.count && key.counts == call.counts;
 }
 
-const PlannedCall& Planner::plan(const Call& call) {
-  if (latest_ != nullptr && matches(latest_->first, call)) return latest_->second;
-  Key key{call.kind, call.dtype, call.order, call.root, call.to, call.count, call.counts};
+const PlannedCall& Planner::plan(const Call& call, plan::Access access) {
+  if (latest_ != nullptr && matches(latest_->first, call, access)) return latest_->second;
+  Key key{call.kind, access, call.dtype, call.order, call.root, call.to, call.count, call.counts};
   auto found = known_.find(key);
   if (found == known_.end()) {
     latest_ = nullptr;
     if (known_.size() >= kMaxKnown) known_.clear();
-    found = known_.emplace(std::move(key), make(call)).first;
+    found = known_.emplace(std::move(key), make(call, access)).first;
   }
   latest_ = &*found;
   return found->second;
 }
 
-PlannedCall Planner::make(const Call& call) const {
+PlannedCall Planner::make(const Call& call, plan::Access access) const {
   const std::uint64_t width = size_of(call.dtype);
   plan::Request request;
   request.kind = call.kind;
@@ -72,7 +74,7 @@ PlannedCall Planner::make(const Call& call) const {
   request.chunk = kChunkBytes / width;
 
   const plan::Situation situation{.layout = layout_,
-                                  .access = access_,
+                                  .access = access,
                                   .order = call.order,
                                   .element_bytes = width,
                                   .costs = costs_,

@@ -23,16 +23,16 @@ struct PlannedCall {
 class Planner {
  public:
   /// Throws InvalidUsage if `overrides` cannot be understood.
-  Planner(plan::Layout layout, int rank, plan::Access access, std::size_t slot_bytes,
-          std::string_view overrides);
+  Planner(plan::Layout layout, int rank, std::size_t slot_bytes, std::string_view overrides);
 
-  /// Valid until the next call.
-  const PlannedCall& plan(const Call& call);
+  /// `access` is what the call's buffers allow. Valid until the next call.
+  const PlannedCall& plan(const Call& call, plan::Access access);
   [[nodiscard]] const plan::Layout& layout() const noexcept { return layout_; }
 
  private:
   struct Key {
     plan::Kind kind;
+    plan::Access access;
     DType dtype;
     plan::Order order;
     int root;
@@ -44,12 +44,11 @@ class Planner {
   struct KeyHash {
     std::size_t operator()(const Key& key) const noexcept;
   };
-  static bool matches(const Key& key, const Call& call) noexcept;
-  PlannedCall make(const Call& call) const;
+  static bool matches(const Key& key, const Call& call, plan::Access access) noexcept;
+  PlannedCall make(const Call& call, plan::Access access) const;
 
   plan::Layout layout_;
   int rank_;
-  plan::Access access_;
   std::size_t slot_bytes_;
   plan::Costs costs_;
   plan::Overrides overrides_;

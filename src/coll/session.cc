@@ -194,6 +194,8 @@ Work Session::start_receive(Buffer output, From from, const CallOptions& options
   return pair.start(filled(pair, options, here, receive_of(output)));
 }
 
+Memory Session::allocate(std::size_t bytes) { return {impl_->fabric().allocate(bytes), bytes}; }
+
 Batch Session::batch() { return Batch(impl_); }
 
 Session Session::split(Split how, const CallOptions& options, Here here) {

@@ -6,6 +6,10 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <atomic>
+
+#include "base/log.h"
+#include "plan/select.h"
 
 namespace lockstep::coll {
 namespace {
@@ -21,16 +25,32 @@ constexpr std::uint64_t kMessages = 2;
 
 }  // namespace
 
+void check_session_options(const SessionOptions& options) {
+  if (options.replicas < 1) {
+    throw InvalidUsage(fmt::format("replicas is {}; a rank has 1 or more", options.replicas));
+  }
+  if (options.progress_timeout.count() <= 0 || options.stall_report.count() <= 0) {
+    throw InvalidUsage("progress_timeout and stall_report must be positive");
+  }
+  plan::Overrides overrides;
+  raise_if_error(plan::parse_overrides(options.algorithms, overrides));
+  if (options.engine == Engine::mpi || options.engine == Engine::nccl) {
+    static std::atomic<bool> said = false;
+    if (!said.exchange(true)) {
+      log_warning("the {} engine is not built: the host's own collectives are used",
+                  options.engine == Engine::mpi ? "mpi" : "nccl");
+    }
+  }
+}
+
 Session::Impl::Impl(std::shared_ptr<transport::Fabric> fabric, GroupSpec spec, int rank,
-                    plan::Access access, const SessionOptions& options,
-                    std::shared_ptr<Membership> membership)
+                    const SessionOptions& options, std::shared_ptr<Membership> membership)
     : fabric_(std::move(fabric)),
       spec_(std::move(spec)),
       rank_(rank),
-      access_(access),
       options_(options),
       executor_(fabric_->link(spec_.id, spec_.members, rank),
-                plan::Layout(spec_.replicas, spec_.hosts), access, options,
+                plan::Layout(spec_.replicas, spec_.hosts), options,
                 static_cast<std::uint32_t>(spec_.id)),
       membership_(membership ? std::move(membership)
                              : std::make_shared<Membership>(fabric_, spec_.members[rank])) {}
@@ -66,8 +86,8 @@ Session::Impl& Session::Impl::messages(int from, int to) {
       spec.replicas.push_back(1);
       spec.hosts.push_back(spec_.hosts[rank]);
     }
-    pair = std::make_unique<Impl>(fabric_, std::move(spec), rank_ == from ? 0 : 1, access_,
-                                  options_, membership_);
+    pair = std::make_unique<Impl>(fabric_, std::move(spec), rank_ == from ? 0 : 1, options_,
+                                  membership_);
   }
   return *pair;
 }
@@ -89,7 +109,7 @@ std::shared_ptr<Session::Impl> Session::Impl::subgroup(const std::vector<std::in
     spec.hosts.push_back(spec_.hosts[rank]);
   }
   const MutexLock lock(mutex_);
-  return std::make_shared<Impl>(fabric_, std::move(spec), position, access_, options_, membership_);
+  return std::make_shared<Impl>(fabric_, std::move(spec), position, options_, membership_);
 }
 
 void Session::Impl::close() noexcept {

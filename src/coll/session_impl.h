@@ -39,10 +39,13 @@ struct Membership {
   ~Membership() { fabric->leave(rank); }
 };
 
+/// InvalidUsage for options that cannot be; a warning for an engine that is not built.
+void check_session_options(const SessionOptions& options);
+
 class Session::Impl {
  public:
   /// `membership` is that of the session this one is split from; null: a new one.
-  Impl(std::shared_ptr<transport::Fabric> fabric, GroupSpec spec, int rank, plan::Access access,
+  Impl(std::shared_ptr<transport::Fabric> fabric, GroupSpec spec, int rank,
        const SessionOptions& options, std::shared_ptr<Membership> membership = nullptr);
   ~Impl();
 
@@ -83,7 +86,6 @@ class Session::Impl {
   std::shared_ptr<transport::Fabric> fabric_;
   GroupSpec spec_;
   int rank_;
-  plan::Access access_;
   SessionOptions options_;
   Executor executor_;
 

@@ -12,15 +12,13 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/thread.h"
+#include "coll/generation.h"
 #include "coll/session_impl.h"
 #include "plan/select.h"
 #include "transport/memory.h"
 
 namespace lockstep::coll {
 namespace {
-
-/// Generations of all hubs of the process count together, so that an id is never met twice.
-std::atomic<std::uint64_t> last_generation = 0;
 
 /// One group while it forms: who is there, and what became of it.
 struct Meeting {
@@ -104,21 +102,7 @@ void check_seat(const Hub::Seat& seat) {
     throw InvalidUsage(fmt::format("rank is {}; a group of {} has ranks 0 to {}", seat.rank,
                                    seat.size, seat.size - 1));
   }
-  if (seat.options.replicas < 1) {
-    throw InvalidUsage(fmt::format("replicas is {}; a rank has 1 or more", seat.options.replicas));
-  }
-  if (seat.options.progress_timeout.count() <= 0 || seat.options.stall_report.count() <= 0) {
-    throw InvalidUsage("progress_timeout and stall_report must be positive");
-  }
-  plan::Overrides overrides;
-  raise_if_error(plan::parse_overrides(seat.options.algorithms, overrides));
-  if (seat.options.engine == Engine::mpi || seat.options.engine == Engine::nccl) {
-    static std::atomic<bool> said = false;
-    if (!said.exchange(true)) {
-      log_warning("the {} engine is not built: the host's own collectives are used",
-                  seat.options.engine == Engine::mpi ? "mpi" : "nccl");
-    }
-  }
+  check_session_options(seat.options);
 }
 
 }  // namespace
@@ -180,8 +164,8 @@ Session Hub::join(const Seat& seat) {
     }
   }
   try {
-    return Session(std::make_shared<Session::Impl>(meeting->fabric, std::move(spec), rank,
-                                                   plan::Access::shared, seat.options));
+    return Session(
+        std::make_shared<Session::Impl>(meeting->fabric, std::move(spec), rank, seat.options));
   } catch (...) {
     meeting->fabric->leave(rank);  // the others have joined and would wait for this rank
     throw;

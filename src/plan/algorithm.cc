@@ -10,6 +10,7 @@ namespace {
 std::string always(const Request& /*request*/, const Layout& /*layout*/) { return {}; }
 
 constexpr Access kMessages = Access::messages;
+constexpr Access kSlotsOnly = Access::slots;
 constexpr Access kShared = Access::shared;
 constexpr Order kTree = Order::fixed_tree;
 constexpr Order kAny = Order::any;
@@ -36,9 +37,12 @@ const Algorithm kAlgorithms[] = {
     {Kind::all_reduce, "one_pass", kShared, kTree,
      "each rank adds its slice of all inputs in shared memory and stores it to all outputs", always,
      all_reduce_one_pass},
-    {Kind::all_reduce, "slots", kShared, kTree,
+    {Kind::all_reduce, "slots", kSlotsOnly, kTree,
      "inputs are staged in shared slots and every rank adds them: one synchronisation",
-     refuses_slots, all_reduce_slots},
+     refuses_slots, all_reduce_slots, slots_slot_elements},
+    {Kind::all_reduce, "staged", kSlotsOnly, kTree,
+     "the same chunk by chunk, for buffers of any size that the others cannot reach",
+     refuses_staged, all_reduce_staged, staged_slot_elements},
 
     {Kind::reduce, "tree", kMessages, kTree, "up the tree to the root, chunk by chunk", always,
      reduce_tree},

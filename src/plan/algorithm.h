@@ -12,8 +12,9 @@
 
 namespace lockstep::plan {
 
-/// How peers are reached: by messages only, or also by reading and writing each other's buffers.
-enum class Access : std::uint8_t { messages, shared };
+/// How peers are reached: by messages only; also through slots that all ranks can read; also by
+/// reading and writing each other's buffers. Each includes those before it.
+enum class Access : std::uint8_t { messages, slots, shared };
 
 /// The order of additions. fixed_tree: the tree over global replicas, whatever the layout. any: the
 /// algorithm's own, the same on all ranks of one run but another with another number of ranks.
@@ -28,6 +29,8 @@ struct Algorithm {
   /// Empty if the algorithm can serve this request on this layout, else the reason it cannot.
   std::string (*refuses)(const Request&, const Layout&);
   Plan (*make)(const Request&, const Layout&, int rank);
+  /// Elements of a rank's slot that a plan takes, at most; null: none.
+  std::uint64_t (*slot_elements)(const Request&, const Layout&) = nullptr;
 };
 
 /// All algorithms, grouped by kind, the most general one of each kind first.

@@ -123,6 +123,15 @@ Work all_reduce(std::string_view name, const Terms& t) {
     // Reads all R inputs of S/n, writes n outputs of S/n.
     w = two_flags(t);
     w.reduced = t.size * (static_cast<double>(t.replicas) / t.n + 1);
+  } else if (name == "staged" && t.n > 2) {
+    // Copies its inputs, adds its part of everybody's, copies the others' sums.
+    w = {.rounds = 3,
+         .messages = 2.0 * (t.n - 1) * t.size / std::max(t.chunk, 1.0),
+         .reduced = t.size * (2.0 * t.per_rank + (t.replicas + 2.0) / t.n + 2.0 * t.share)};
+  } else if (name == "staged") {
+    w = {.rounds = 2,
+         .messages = t.size / std::max(t.chunk, 1.0),
+         .reduced = t.size * (2.0 * t.per_rank + t.replicas + 1)};
   } else {  // slots: stages its inputs, then reads everybody's
     w = {.rounds = 1,
          .messages = t.n - 1.0,
@@ -290,9 +299,9 @@ double estimate(const Algorithm& algorithm, const Request& request, const Layout
                     w.crossing * costs.tcp.beta_us_per_byte) +
            arithmetic;
   }
-  const LinkCost& link = access == Access::shared ? costs.memory : costs.tcp;
+  const LinkCost& link = access != Access::messages ? costs.memory : costs.tcp;
   // A message through memory is copied in and out again, with a flag each way.
-  const double hops = access == Access::shared && algorithm.access == Access::messages ? 2 : 1;
+  const double hops = access != Access::messages && algorithm.access == Access::messages ? 2 : 1;
   return hops * (starts * link.alpha_us + w.bytes * link.beta_us_per_byte) + arithmetic;
 }
 

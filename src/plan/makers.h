@@ -16,6 +16,12 @@ Plan all_reduce_slots(const Request& request, const Layout& layout, int rank);
 Plan reduce_one_pass(const Request& request, const Layout& layout, int rank);
 Plan reduce_scatter_shared(const Request& request, const Layout& layout, int rank);
 std::string refuses_slots(const Request& request, const Layout& layout);
+std::uint64_t slots_slot_elements(const Request& request, const Layout& layout);
+
+// staged_reduce.cc
+Plan all_reduce_staged(const Request& request, const Layout& layout, int rank);
+std::string refuses_staged(const Request& request, const Layout& layout);
+std::uint64_t staged_slot_elements(const Request& request, const Layout& layout);
 
 // shared_move.cc
 Plan broadcast_shared(const Request& request, const Layout& layout, int rank);

@@ -63,8 +63,17 @@ std::string size_text(std::uint64_t bytes) {
 
 std::string refusal_of(const Algorithm& algorithm, const Request& request,
                        const Situation& situation) {
-  if (algorithm.access == Access::shared && situation.access == Access::messages) {
-    return "it needs memory that all ranks share";
+  if (algorithm.access > situation.access) {
+    return situation.access == Access::slots ? "it needs buffers that all ranks can reach"
+                                             : "it needs memory that all ranks share";
+  }
+  if (algorithm.slot_elements != nullptr) {
+    const std::uint64_t needed =
+        algorithm.slot_elements(request, situation.layout) * situation.element_bytes;
+    if (needed > situation.slot_bytes) {
+      return fmt::format("it would stage {} in slots of {}", size_text(needed),
+                         size_text(situation.slot_bytes));
+    }
   }
   if (algorithm.order == Order::any && situation.order == Order::fixed_tree) {
     return "it adds in an order of its own, which the caller does not allow";

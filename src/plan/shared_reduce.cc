@@ -1,6 +1,8 @@
 // Reductions that read peers' inputs in place: one pass over memory, no staging.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "plan/builder.h"
 #include "plan/makers.h"
 
@@ -64,14 +66,18 @@ Plan reduce_scatter_shared(const Request& request, const Layout& layout, int ran
   return one_pass(b, slices[static_cast<std::size_t>(rank)], {&output, 1});
 }
 
-std::string refuses_slots(const Request& request, const Layout& layout) {
+std::uint64_t slots_slot_elements(const Request& request, const Layout& layout) {
   std::uint64_t most = 0;
   for (int rank = 0; rank < layout.ranks(); ++rank) {
     most = std::max(most, static_cast<std::uint64_t>(layout.replicas(rank)));
   }
-  if (request.count <= kSlotElements / most) return {};
-  return fmt::format("{} elements of {} replicas do not fit into a slot of {}", request.count, most,
-                     kSlotElements);
+  return most * request.count;
+}
+
+std::string refuses_slots(const Request& request, const Layout& layout) {
+  const std::uint64_t needed = slots_slot_elements(request, layout);
+  if (needed <= kSlotElements) return {};
+  return fmt::format("a rank would stage {} elements at once, more than {}", needed, kSlotElements);
 }
 
 /// One synchronisation: inputs are copied to slots, so nobody need wait until the others have read

@@ -52,6 +52,13 @@ class Connection {
   [[nodiscard]] virtual Status error() const = 0;
   /// The peer's address, for messages.
   [[nodiscard]] virtual std::string peer() const = 0;
+  /// False until the peer has answered the call (an accepted connection: at once).
+  [[nodiscard]] virtual bool is_open() const noexcept { return true; }
+  /// The numeric host under which the peer sees this end, in brackets if it has colons; empty if it
+  /// has none.
+  [[nodiscard]] virtual std::string local_host() const { return {}; }
+  /// False while the connection is still to be made: there is nothing a poller could watch.
+  [[nodiscard]] virtual bool ready() const noexcept { return true; }
 };
 
 class Listener {

@@ -156,6 +156,13 @@ Status PosixConnection::error() const {
   return os_error(fmt::format("connection to {}", peer_), error_);
 }
 
+std::string PosixConnection::local_host() const {
+  const SocketAddress own = SocketAddress::of(fd());
+  if (own.family() != AF_INET && own.family() != AF_INET6) return {};
+  const std::string text = own.to_string();
+  return text.substr(0, text.rfind(':'));
+}
+
 PosixListener::PosixListener(Descriptor socket, std::string address, std::string path)
     : socket_(std::move(socket)), address_(std::move(address)), path_(std::move(path)) {
   if (!path_.empty()) ::lstat(path_.c_str(), &file_);

@@ -42,6 +42,10 @@ class PosixConnection final : public Connection {
   void shutdown_write() noexcept override;
   [[nodiscard]] Status error() const override;
   [[nodiscard]] std::string peer() const override { return peer_; }
+  [[nodiscard]] bool is_open() const noexcept override {
+    return phase_ == Phase::connected && error_ == 0;
+  }
+  [[nodiscard]] std::string local_host() const override;
   [[nodiscard]] int fd() const noexcept { return socket_.get(); }
 
  private:

@@ -6,20 +6,15 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <limits>
 #include <map>
 #include <memory>
-#include <optional>
 #include <sstream>
 
+#include "sys/cgroup.h"
 #include "sys/os_error.h"
 
 namespace lockstep::sys {
 namespace {
-
-constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
 struct DestroyTopology {
   void operator()(hwloc_topology_t topology) const { hwloc_topology_destroy(topology); }
@@ -56,20 +51,6 @@ CpuSet members(hwloc_const_bitmap_t bitmap) {
   return cpus;
 }
 
-std::string read_text(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  return std::move(text).str();
-}
-
-std::optional<double> number_in(const std::filesystem::path& path) {
-  std::istringstream text(read_text(path));
-  double value = 0;
-  if (text >> value) return value;
-  return std::nullopt;
-}
-
 // Version 2: "max 100000" or "150000 100000".
 double quota_v2(const std::filesystem::path& directory) {
   std::istringstream text(read_text(directory / "cpu.max"));
@@ -85,47 +66,10 @@ double quota_v1(const std::filesystem::path& directory) {
   return quota && period && *quota > 0 && *period > 0 ? *quota / *period : kUnlimited;
 }
 
-// A group has what all groups above it leave. A container may not see its own group's folder, only
-// the mount point, which is then its own group.
-template <class Quota>
-double along_path(const std::filesystem::path& mount, const std::string& group, Quota quota) {
-  double least = quota(mount);
-  std::filesystem::path directory = mount;
-  for (const auto& part : std::filesystem::path(group).relative_path()) {
-    directory /= part;
-    least = std::min(least, quota(directory));
-  }
-  return least;
-}
-
-bool names_cpu(const std::string& controllers) {
-  std::istringstream list(controllers);
-  for (std::string one; std::getline(list, one, ',');) {
-    if (one == "cpu") return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 double cpu_quota(const std::string& memberships, const std::string& mount) {
-  double least = kUnlimited;
-  std::istringstream lines(memberships);
-  for (std::string line; std::getline(lines, line);) {  // id:controllers:path
-    const std::size_t first = line.find(':');
-    const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const std::string group = line.substr(second + 1);
-    const std::filesystem::path root(mount);
-    if (controllers.empty()) {
-      least = std::min(least, along_path(root, group, quota_v2));
-    } else if (names_cpu(controllers)) {
-      least = std::min({least, along_path(root / "cpu", group, quota_v1),
-                        along_path(root / controllers, group, quota_v1)});
-    }
-  }
-  return least;
+  return least_limit(memberships, mount, "cpu", quota_v1, quota_v2);
 }
 
 Topology Topology::read() {

@@ -23,6 +23,9 @@ class Fabric {
   /// not block.
   virtual std::unique_ptr<Link> link(std::uint64_t id, const std::vector<int>& members,
                                      int rank) = 0;
+  /// Memory that this rank's peers can reach where that is possible at all; zeroed, aligned to a
+  /// page, freed with the pointer. Any thread.
+  [[nodiscard]] virtual std::shared_ptr<std::byte> allocate(std::size_t bytes);
   [[nodiscard]] virtual bool failed() const noexcept = 0;
   [[nodiscard]] virtual Status failure() const = 0;
   virtual void fail(const Status& why) noexcept = 0;

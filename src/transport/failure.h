@@ -7,6 +7,8 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
+#include <utility>
 
 #include "base/mutex.h"
 #include "base/status.h"
@@ -15,25 +17,38 @@ namespace lockstep::transport {
 
 class Failure {
  public:
+  /// Who is told, from the thread in which it happens. Set before there is more than one.
+  struct Listener {
+    std::function<void()> reported;  // a proposal waits for the control plane
+    std::function<void()> raised;    // the generation has ended
+  };
+  void listen(Listener listener) { listener_ = std::move(listener); }
+
   /// True if this was the first cause.
   bool set(const Status& why) noexcept {
-    const MutexLock lock(mutex_);
-    if (raised_.load(std::memory_order_relaxed)) return false;
-    keep(cause_, why);
-    raised_.store(true);
+    {
+      const MutexLock lock(mutex_);
+      if (raised_.load(std::memory_order_relaxed)) return false;
+      keep(cause_, why);
+      raised_.store(true);
+    }
+    if (listener_.raised) listener_.raised();
     return true;
   }
   /// What happened here: ends the generation, or proposes to, if the ranks have to agree first.
   void report(const Status& why) noexcept {
+    bool held = false;
     {
       const MutexLock lock(mutex_);
-      if (held_) {
-        if (!proposed_.load(std::memory_order_relaxed)) keep(proposal_, why);
-        proposed_.store(true, std::memory_order_release);
-        return;
-      }
+      held = held_;
+      if (held && !proposed_.load(std::memory_order_relaxed)) keep(proposal_, why);
+      if (held) proposed_.store(true, std::memory_order_release);
     }
-    set(why);
+    if (!held) {
+      set(why);
+    } else if (listener_.reported) {
+      listener_.reported();
+    }
   }
   void hold_for_verdict() noexcept {
     const MutexLock lock(mutex_);
@@ -64,6 +79,7 @@ class Failure {
     }
   }
 
+  Listener listener_;
   std::atomic<bool> raised_ = false;
   mutable Mutex mutex_;
   Status cause_ GUARDED_BY(mutex_);

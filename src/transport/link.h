@@ -18,6 +18,7 @@
 #include "base/deadline.h"
 #include "base/function_ref.h"
 #include "base/status.h"
+#include "plan/algorithm.h"
 #include "plan/plan.h"
 #include "wire/descriptor.h"
 
@@ -54,6 +55,10 @@ class Link {
 
   [[nodiscard]] virtual int rank() const noexcept = 0;
   [[nodiscard]] virtual int size() const noexcept = 0;
+
+  /// What a plan for the operation may use: messages; slots, too; or also the peers' buffers, if
+  /// everybody's are where the others can reach them as these are.
+  [[nodiscard]] virtual plan::Access access(const Exposure& mine) const noexcept = 0;
 
   /// Starts the operation described; `mine` outlives its end. kNobody: started. Else the peer that
   /// is so far behind that starting must wait for it: try again.
@@ -105,6 +110,9 @@ class Link {
   [[nodiscard]] virtual std::vector<int> missing() const { return {}; }
   /// What this group's `rank` is called in the generation.
   [[nodiscard]] virtual int member(int rank) const noexcept { return rank; }
+  /// After a failure was reported here: returns when the ranks have agreed on the cause, so that
+  /// failure() names it, or after some seconds without.
+  virtual void await_verdict() noexcept {}
   /// This rank takes part in this group no more.
   virtual void leave() noexcept {}
 };

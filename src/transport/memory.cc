@@ -1,68 +1,12 @@
 #include "transport/memory.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <optional>
-
-#include "base/atomic_box.h"
-#include "transport/mismatch.h"
+#include <new>
+#include <utility>
 
 namespace lockstep::transport {
-namespace {
-
-constexpr std::uint64_t stamp(std::uint64_t sequence, std::uint32_t stage) noexcept {
-  return (sequence << 16) | stage;
-}
-
-/// A rank remembers what it asked for in its last kLedger operations; nobody may run further ahead
-/// of the slowest rank than that, so every first contact can be checked.
-constexpr std::uint64_t kLedger = 128;
-constexpr std::uint64_t kLookEvery = 16;  // operations, at the others' progress
-constexpr std::uint64_t kMaxLead = 48;
-static_assert(2 * (kMaxLead + kLookEvery) <= kLedger, "also for reports that look back");
-
-/// How long a rank that has seen a disagreement waits for the others' requests before it reports.
-constexpr std::chrono::milliseconds kPatience{100};
-
-}  // namespace
-
-// Written by its own rank only, but for data written through exposed buffers.
-struct MemoryGroup::Board {
-  struct Flag {
-    std::atomic<std::uint64_t> stamp = 0;
-    std::atomic<std::uint64_t> fingerprint = 0;
-  };
-  /// Flag and first bytes of data share a cache line.
-  struct alignas(64) Desk {
-    Flag flag;
-    std::byte data[MemoryLink::kSlotBytes];
-  };
-  struct alignas(64) Plain {
-    Flag flag;
-    const Exposure* exposure = nullptr;  // ordered by flag.stamp
-  };
-  struct alignas(64) Ledger {
-    std::atomic<std::uint64_t> begun = 0;  // last sequence whose entry is valid
-    std::atomic<bool> left = false;
-    std::array<AtomicBox<wire::Descriptor>, kLedger> entries;  // ordered by begun
-  };
-
-  Plain plain;
-  Ledger ledger;
-  alignas(64) std::atomic<bool> touching = false;  // this rank is at a peer's memory
-  std::array<Desk, plan::kSlots> desks;
-
-  [[nodiscard]] std::optional<wire::Descriptor> request(std::uint64_t sequence) const {
-    const std::uint64_t begun = ledger.begun.load(std::memory_order_acquire);
-    if (begun < sequence) return std::nullopt;
-    const wire::Descriptor entry = ledger.entries[sequence % kLedger].read();
-    if (entry.sequence != sequence) return std::nullopt;  // overwritten, or about to be
-    return entry;
-  }
-};
 
 // Bytes on their way from one rank to another: a queue of spans, copied by the receiver. It has no
 // bound but the plan's: a full queue would keep two ranks that both have more to send from ever
@@ -148,16 +92,41 @@ void MemoryGeneration::fail(const Status& why) noexcept {
   for (int rank = 0; rank < ranks_; ++rank) gate(rank).notify();
 }
 
+namespace {
+constexpr std::size_t kBoardBytes = Board::bytes(MemoryLink::kSlotBytes);
+constexpr std::align_val_t kBoardAlignment{alignof(Board)};
+}  // namespace
+
+void MemoryGroup::Free::operator()(std::byte* memory) const noexcept {
+  ::operator delete(memory, kBoardAlignment);
+}
+
 MemoryGroup::MemoryGroup(std::shared_ptr<MemoryGeneration> generation, std::vector<int> members)
     : generation_(std::move(generation)),
       members_(std::move(members)),
-      boards_(std::make_unique<Board[]>(members_.size())),
-      channels_(std::make_unique<Channel[]>(members_.size() * members_.size())) {}
+      boards_(
+          static_cast<std::byte*>(::operator new(members_.size() * kBoardBytes, kBoardAlignment))),
+      channels_(std::make_unique<Channel[]>(members_.size() * members_.size())) {
+  for (std::size_t rank = 0; rank < members_.size(); ++rank) {
+    Board::make(boards_.get() + rank * kBoardBytes, MemoryLink::kSlotBytes);
+  }
+}
 
 MemoryGroup::~MemoryGroup() = default;
 
+Board& MemoryGroup::board(int rank) noexcept {
+  return *reinterpret_cast<Board*>(boards_.get() + static_cast<std::size_t>(rank) * kBoardBytes);
+}
+
 MemoryGroup::Channel& MemoryGroup::channel(int from, int to) noexcept {
   return channels_[static_cast<std::size_t>(from) * members_.size() + static_cast<std::size_t>(to)];
+}
+
+std::vector<Gate*> MemoryGroup::gates() const {
+  std::vector<Gate*> gates;
+  gates.reserve(members_.size());
+  for (const int member : members_) gates.push_back(&generation_->gate(member));
+  return gates;
 }
 
 void MemoryGeneration::leave(int rank) noexcept {
@@ -166,43 +135,19 @@ void MemoryGeneration::leave(int rank) noexcept {
 }
 
 void MemoryGroup::leave(int rank) noexcept {
-  boards_[rank].ledger.left.store(true);
-  gate(rank).notify();
+  board(rank).ledger.left.store(true);
+  generation_->gate(members_[static_cast<std::size_t>(rank)]).notify();
 }
 
 MemoryLink::MemoryLink(std::shared_ptr<MemoryGroup> group, int rank)
-    : group_(std::move(group)),
-      generation_(group_->generation()),
-      rank_(rank),
-      spin_(SpinPolicy::for_threads(generation_.ranks(), usable_cores())),
-      agreed_(static_cast<std::size_t>(group_->size()), 0) {}
+    : BoardLink(group->members(), rank, group->gates(), group->generation().failure(),
+                SpinPolicy::for_threads(group->generation().ranks(), usable_cores()), kSlotBytes),
+      group_(std::move(group)),
+      generation_(group_->generation()) {
+  for (int each = 0; each < size(); ++each) set_board(each, &group_->board(each));
+}
 
 MemoryLink::~MemoryLink() = default;
-
-int MemoryLink::begin(const wire::Descriptor& descriptor, const Exposure& mine, Staging staging) {
-  // Looking at every rank costs a cache line each, so only now and then.
-  const bool look = descriptor.sequence % kLookEvery == 0;
-  if (look && descriptor.sequence > kMaxLead) {
-    for (int peer = 0; peer < size(); ++peer) {
-      const auto& ledger = group_->boards_[peer].ledger;
-      if (peer != rank_ &&
-          ledger.begun.load(std::memory_order_acquire) < descriptor.sequence - kMaxLead) {
-        return peer;
-      }
-    }
-  }
-  MemoryGroup::Board& board = group_->boards_[rank_];
-  sequence_ = descriptor.sequence;
-  fingerprint_ = wire::fingerprint(descriptor);
-  staging_ = staging;
-  disagreed_ = false;
-  if (staging == Staging::slots) ++slot_operations_;
-  board.plain.exposure = &mine;
-  board.ledger.entries[sequence_ % kLedger].write(descriptor);
-  board.ledger.begun.store(sequence_, std::memory_order_release);
-  if (look) group_->gate(rank_).notify();  // somebody ahead may wait for just this
-  return kNobody;
-}
 
 int MemoryLink::end() {
   while (!sent_to_.empty()) {
@@ -213,19 +158,19 @@ int MemoryLink::end() {
 }
 
 void MemoryLink::send(int to, std::span<const std::byte> bytes) {
-  group_->channel(rank_, to).post({bytes.data(), bytes.size(), fingerprint_});
-  group_->gate(rank_).notify();
+  group_->channel(rank(), to).post({bytes.data(), bytes.size(), fingerprint()});
+  gate(rank()).notify();
   if (std::find(sent_to_.begin(), sent_to_.end(), to) == sent_to_.end()) sent_to_.push_back(to);
 }
 
 std::size_t MemoryLink::receive(int from, std::span<std::byte> bytes) {
-  MemoryGroup::Channel& channel = group_->channel(from, rank_);
+  MemoryGroup::Channel& channel = group_->channel(from, rank());
   if (!enter()) return 0;
   std::size_t moved = 0;
   while (moved < bytes.size()) {
     const MemoryGroup::Channel::Entry* entry = channel.front();
     if (entry == nullptr) break;
-    if (entry->fingerprint != fingerprint_) {
+    if (entry->fingerprint != fingerprint()) {
       notice_disagreement();
       break;
     }
@@ -235,150 +180,38 @@ std::size_t MemoryLink::receive(int from, std::span<std::byte> bytes) {
     channel.taken_bytes += now;
     if (channel.taken_bytes < entry->size) continue;
     channel.take();
-    group_->gate(rank_).notify();
+    gate(rank()).notify();
   }
   exit();
   return moved;
 }
 
-bool MemoryLink::drained(int to) { return group_->channel(rank_, to).empty(); }
-
-void MemoryLink::publish(std::uint32_t stage) {
-  MemoryGroup::Board& board = group_->boards_[rank_];
-  auto& flag = staging_ == Staging::slots ? board.desks[slot_operations_ % plan::kSlots].flag
-                                          : board.plain.flag;
-  flag.fingerprint.store(fingerprint_, std::memory_order_relaxed);
-  flag.stamp.store(stamp(sequence_, stage), std::memory_order_release);
-  group_->gate(rank_).notify();
-}
-
-bool MemoryLink::reached(int peer, std::uint32_t stage) {
-  const MemoryGroup::Board& board = group_->boards_[peer];
-  if (staging_ == Staging::slots) {
-    const auto& flag = board.desks[slot_operations_ % plan::kSlots].flag;
-    if (flag.stamp.load(std::memory_order_acquire) < stamp(sequence_, stage)) return false;
-    // The desk keeps this operation's fingerprint until the next but one slot operation, so it can
-    // be compared without looking into the ledger.
-    if (flag.fingerprint.load(std::memory_order_relaxed) == fingerprint_) return true;
-    notice_disagreement();
-    return false;
-  }
-  if (board.plain.flag.stamp.load(std::memory_order_acquire) < stamp(sequence_, stage))
-    return false;
-  return agrees(peer);
-}
-
-const Exposure& MemoryLink::exposed(int peer) { return *group_->boards_[peer].plain.exposure; }
-
-std::byte* MemoryLink::slot(int peer) {
-  return group_->boards_[peer].desks[slot_operations_ % plan::kSlots].data;
-}
+bool MemoryLink::drained(int to) { return group_->channel(rank(), to).empty(); }
 
 // Either we see the failure here, or whoever fails after us sees us in quiesce().
 bool MemoryLink::enter() noexcept {
-  group_->boards_[rank_].touching.store(true);
+  own().touching.store(true);
   if (!failed()) return true;
   exit();
   return false;
 }
 
 void MemoryLink::exit() noexcept {
-  group_->boards_[rank_].touching.store(false);
-  if (failed()) group_->gate(rank_).notify();
+  own().touching.store(false);
+  if (failed()) gate(rank()).notify();
 }
 
 void MemoryLink::quiesce() noexcept {
   for (int peer = 0; peer < size(); ++peer) {
-    if (peer == rank_) continue;
+    if (peer == rank()) continue;
     // A rank is at another's memory for one instruction at most, and nothing there waits.
-    const auto& touching = group_->boards_[peer].touching;
-    group_->gate(peer).wait([&] { return !touching.load(); }, Deadline::never());
+    const auto& touching = board(peer)->touching;
+    gate(peer).wait([&] { return !touching.load(); }, Deadline::never());
   }
-}
-
-bool MemoryLink::spin(FunctionRef<bool()> done) {
-  return Gate::poll([&] { return done() || failed(); }, spin_);
-}
-
-bool MemoryLink::wait(int peer, FunctionRef<bool()> done, Deadline deadline) {
-  const auto over = [&] { return done() || failed(); };
-  // Let peers that sleep look at what we asked for.
-  group_->gate(rank_).notify();
-  const auto over_or_hopeless = [&] {
-    if (over() || disagreed_ || disagrees(peer)) return true;
-    if (!has_left(peer)) return false;
-    // What it did before it left counts, so look once more after having seen it leave.
-    if (!over()) report_left(peer);
-    return true;
-  };
-  const bool in_time = group_->gate(peer).wait(over_or_hopeless, deadline);
-  if (!disagreed_ || failed()) return in_time;
-  // The table is worth a moment: those still on their way will ask for something, too.
-  const Deadline patience = earlier(deadline, Deadline::after(kPatience));
-  for (const int late : missing()) {
-    const auto arrived = [&] { return has_arrived(late) || failed(); };
-    group_->gate(late).wait(arrived, patience);
-  }
-  report_mismatch();
-  return true;
-}
-
-bool MemoryLink::has_arrived(int peer) const {
-  return group_->boards_[peer].ledger.begun.load(std::memory_order_acquire) >= sequence_;
-}
-
-std::vector<int> MemoryLink::missing() const {
-  std::vector<int> ranks;
-  for (int peer = 0; peer < size(); ++peer) {
-    if (!has_arrived(peer)) ranks.push_back(peer);
-  }
-  return ranks;
-}
-
-bool MemoryLink::agrees(int peer) {
-  if (agreed_[peer] == sequence_) return true;
-  if (disagrees(peer)) return false;
-  agreed_[peer] = sequence_;
-  return true;
-}
-
-bool MemoryLink::disagrees(int peer) {
-  const auto request = group_->boards_[peer].request(sequence_);
-  if (!request || wire::fingerprint(*request) == fingerprint_) return false;
-  notice_disagreement();
-  return true;
-}
-
-void MemoryLink::notice_disagreement() {
-  disagreed_ = true;
-  if (missing().empty()) report_mismatch();
 }
 
 bool MemoryLink::has_left(int peer) const {
-  return group_->boards_[peer].ledger.left.load() || generation_.has_left(member(peer));
-}
-
-void MemoryLink::report_left(int peer) {
-  const auto request = group_->boards_[rank_].request(sequence_);
-  fail({ErrorKind::peer_lost,
-        Code::unavailable,
-        fmt::format("rank {} has left the group (its session was closed), but rank {} needs it for "
-                    "operation {}: {}",
-                    member(peer), member(rank_), sequence_,
-                    request ? wire::describe(*request) : "?"),
-        {member(peer)}});
-}
-
-void MemoryLink::report_mismatch() {
-  // Bytes that nobody took show a disagreement only later: report the operation it began with.
-  Status why;
-  for (std::uint64_t at = sequence_ > kMaxLead ? sequence_ - kMaxLead : 1; at <= sequence_; ++at) {
-    std::vector<std::optional<wire::Descriptor>> rows(static_cast<std::size_t>(size()));
-    for (int rank = 0; rank < size(); ++rank) rows[rank] = group_->boards_[rank].request(at);
-    why = mismatch(at, rows, group_->members_);
-    if (!why.culprits().empty()) break;
-  }
-  fail(why);
+  return board(peer)->ledger.left.load() || generation_.has_left(member(peer));
 }
 
 std::unique_ptr<Link> MemoryFabric::link(std::uint64_t id, const std::vector<int>& members,

@@ -1,12 +1,8 @@
 // The memory transport: ranks are threads of one process.
 //
-// Ranks of a group share a board with one flag line per rank. publish() is a store to the own line,
-// await polls the peer's; peers read and write each other's buffers in place. Messages (for plans
-// made of sends and receives) go through a ring of (pointer, length) entries per ordered pair,
-// copied once by the receiver. Small operations go through slots, which lie next to a flag of their
-// own, so that flag and data arrive in one cache line.
-//
-// No clock is read and no lock is taken unless a wait is long or something fails.
+// Ranks of a group share boards (board_link.h); peers read and write each other's buffers in place.
+// Messages (for plans made of sends and receives) go through a queue of (pointer, length) entries
+// per ordered pair, copied once by the receiver.
 //
 //   auto generation = std::make_shared<MemoryGeneration>(2);
 //   auto group = std::make_shared<MemoryGroup>(generation, std::vector<int>{0, 1});
@@ -21,9 +17,9 @@
 
 #include "base/gate.h"
 #include "base/mutex.h"
+#include "transport/board_link.h"
 #include "transport/fabric.h"
 #include "transport/failure.h"
-#include "transport/link.h"
 
 namespace lockstep::transport {
 
@@ -35,7 +31,7 @@ class MemoryGeneration {
 
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
   Gate& gate(int rank) noexcept { return gates_[rank].gate; }
-  [[nodiscard]] const Failure& failure() const noexcept { return failure_; }
+  [[nodiscard]] Failure& failure() noexcept { return failure_; }
   /// Ends the generation and wakes everybody. The first cause wins.
   void fail(const Status& why) noexcept;
 
@@ -62,80 +58,56 @@ class MemoryGroup {
   [[nodiscard]] int size() const noexcept { return static_cast<int>(members_.size()); }
   [[nodiscard]] MemoryGeneration& generation() noexcept { return *generation_; }
   [[nodiscard]] const std::vector<int>& members() const noexcept { return members_; }
+  /// Where others sleep while they wait for a member, by the group's order.
+  [[nodiscard]] std::vector<Gate*> gates() const;
 
   /// A rank that will take part in this group no more: whoever waits for it gets PeerLost.
   void leave(int rank) noexcept;
 
  private:
   friend class MemoryLink;
-  struct Board;  // one per rank: flags, slots, ledger
   struct Channel;
 
-  Gate& gate(int rank) noexcept { return generation_->gate(members_[rank]); }
+  [[nodiscard]] Board& board(int rank) noexcept;
   Channel& channel(int from, int to) noexcept;
 
   std::shared_ptr<MemoryGeneration> generation_;
   std::vector<int> members_;
-  std::unique_ptr<Board[]> boards_;
+  struct Free {
+    void operator()(std::byte* memory) const noexcept;
+  };
+  std::unique_ptr<std::byte, Free> boards_;
   std::unique_ptr<Channel[]> channels_;  // size * size, by (from, to)
 };
 
-class MemoryLink final : public Link {
+class MemoryLink final : public BoardLink {
  public:
   static constexpr std::size_t kSlotBytes = 8192;
 
   MemoryLink(std::shared_ptr<MemoryGroup> group, int rank);
   ~MemoryLink() override;
 
-  [[nodiscard]] int rank() const noexcept override { return rank_; }
-  [[nodiscard]] int size() const noexcept override { return group_->size(); }
-  int begin(const wire::Descriptor& descriptor, const Exposure& mine, Staging staging) override;
+  [[nodiscard]] plan::Access access(const Exposure& /*mine*/) const noexcept override {
+    return plan::Access::shared;
+  }
   int end() override;
   void send(int to, std::span<const std::byte> bytes) override;
   std::size_t receive(int from, std::span<std::byte> bytes) override;
   bool drained(int to) override;
-  void publish(std::uint32_t stage) override;
-  bool reached(int peer, std::uint32_t stage) override;
-  const Exposure& exposed(int peer) override;
-  std::byte* slot(int peer) override;
-  [[nodiscard]] std::size_t slot_bytes() const noexcept override { return kSlotBytes; }
+  const Exposure& exposed(int peer) override { return *board(peer)->plain.exposure; }
 
-  [[nodiscard]] bool failed() const noexcept override { return generation_.failure().raised(); }
-  [[nodiscard]] Status failure() const override { return generation_.failure().cause(); }
   void fail(const Status& why) noexcept override { generation_.fail(why); }
   bool enter() noexcept override;
   void exit() noexcept override;
   void quiesce() noexcept override;
-  bool spin(FunctionRef<bool()> done) override;
-  bool wait(int peer, FunctionRef<bool()> done, Deadline deadline) override;
-  [[nodiscard]] std::vector<int> missing() const override;
-  [[nodiscard]] int member(int rank) const noexcept override { return group_->members()[rank]; }
-  void leave() noexcept override { group_->leave(rank_); }
+  void leave() noexcept override { group_->leave(rank()); }
 
  private:
-  [[nodiscard]] bool has_arrived(int peer) const;
-  /// First contact: compares descriptors once per peer and operation.
-  bool agrees(int peer);
-  /// True if the peer has asked for something else in this operation.
-  bool disagrees(int peer);
-  /// Reports at once if everybody's request is known; else the operation stays pending and wait()
-  /// reports.
-  void notice_disagreement();
-  void report_mismatch();
-  [[nodiscard]] bool has_left(int peer) const;
-  void report_left(int peer);
+  [[nodiscard]] bool has_left(int peer) const override;
 
   std::shared_ptr<MemoryGroup> group_;
   MemoryGeneration& generation_;
-  int rank_;
-  SpinPolicy spin_;
-  std::uint64_t sequence_ = 0;
-  std::uint64_t fingerprint_ = 0;
-  std::uint64_t slot_operations_ = 0;
-  Staging staging_ = Staging::none;
-  bool disagreed_ = false;
-  std::vector<std::uint64_t> agreed_;  // per peer: last sequence whose descriptors were compared
-  std::vector<int> sent_to_;           // peers with bytes on the way in this operation
+  std::vector<int> sent_to_;  // peers with bytes on the way in this operation
 };
 
 /// The fabric of ranks that are threads; one object, shared by all of them.

@@ -47,11 +47,16 @@ struct StreamLink::Peer {
 };
 
 StreamLink::StreamLink(const Setup& setup)
-    : rank_(setup.rank),
+    : borrowed_(setup.borrowed),
+      rank_(setup.rank),
       generation_(setup.generation),
       failure_(*setup.failure),
       clock_(*setup.clock),
       poller_(setup.poller),
+      history_(setup.history != nullptr ? setup.history : &own_history_),
+      members_(setup.members),
+      gone_(setup.gone),
+      spin_(setup.spin),
       peers_(static_cast<std::size_t>(setup.size)) {
   assert(setup.peers.size() == peers_.size());
   for (int peer = 0; peer < setup.size; ++peer) {
@@ -80,7 +85,7 @@ int StreamLink::begin(const wire::Descriptor& descriptor, const Exposure& /*mine
   descriptor_ = descriptor;
   sequence_ = descriptor.sequence;
   fingerprint_ = wire::fingerprint(descriptor);
-  history_.add(descriptor);
+  history_->add(descriptor);
   return kNobody;
 }
 
@@ -160,11 +165,12 @@ bool StreamLink::next_frame(Peer& peer) {
   }
   const wire::Header& header = peer.reader.header();
   if (event == Event::bad) {
-    condemn(peer, {ErrorKind::data_error,
-                   Code::data_loss,
-                   fmt::format("rank {} got from rank {} ({}) an {}", rank_, peer.rank,
-                               peer.connection.peer(), peer.reader.error().message()),
-                   {peer.rank}});
+    condemn(peer,
+            {ErrorKind::data_error,
+             Code::data_loss,
+             fmt::format("rank {} got from rank {} ({}) an {}", member(rank_), member(peer.rank),
+                         peer.connection.peer(), peer.reader.error().message()),
+             {peer.rank}});
     return false;
   }
   if (header.generation != generation_) {
@@ -224,7 +230,7 @@ void StreamLink::report_disagreement(Peer& peer) {
   // Here and there the same operation: the one the peer is at, or the one it was at when it sent
   // what we never asked for.
   const std::uint64_t sequence = peer.announced;
-  const std::optional<History::Entry> ours = history_.at(sequence);
+  const std::optional<History::Entry> ours = history_->at(sequence);
   std::vector<std::optional<wire::Descriptor>> rows;
   std::vector<int> ranks;
   for (int rank = 0; rank < size(); ++rank) {
@@ -293,14 +299,26 @@ std::byte* StreamLink::slot(int /*peer*/) {
   return nullptr;
 }
 
+bool StreamLink::spin(FunctionRef<bool()> done) {
+  return Gate::poll([&] { return done() || failed(); }, spin_);
+}
+
 bool StreamLink::wait(int peer, FunctionRef<bool()> done, Deadline deadline) {
   using Interest = sys::Poller::Interest;
-  // The control plane fails the generation from its own thread, and a poller does not see that.
+  // The control plane fails the generation from its own thread, and not every poller sees that.
   constexpr auto kLook = std::chrono::milliseconds(20);
+  constexpr auto kSoon = std::chrono::milliseconds(1);
   for (;;) {
+    bool unready = false;
     if (done() || failed()) return true;
     const Time now = clock_.now();
     if (deadline.passed(now)) return false;
+    if (gone_ && peer >= 0) {
+      const Status why = gone_(member(peer), descriptor_, suspect(peer));
+      // What it sent before it left counts, so look once more after having seen it leave.
+      if (!why.ok() && (done() || failed())) return true;
+      if (!why.ok()) fail(why);
+    }
     if (poller_ == nullptr) continue;
     for (const auto& p : peers_) {
       if (!p) continue;
@@ -311,10 +329,24 @@ bool StreamLink::wait(int peer, FunctionRef<bool()> done, Deadline deadline) {
                                 : writes        ? Interest::write
                                                 : Interest::none;
       if (interest == p->watched) continue;
+      if (!p->connection.ready()) {
+        unready = true;
+        continue;
+      }
       poller_->watch(p->connection, interest);
       p->watched = interest;
     }
-    (void)poller_->wait(earlier(deadline, Deadline::at(now + kLook)));
+    (void)poller_->wait(earlier(deadline, Deadline::at(now + (unready ? kSoon : kLook))));
+  }
+}
+
+void StreamLink::await_verdict() noexcept {
+  constexpr auto kLongest = std::chrono::seconds(10);
+  constexpr auto kLook = std::chrono::milliseconds(1);
+  const Time since = clock_.now();
+  // Whoever has no poller is not in a hurry: the simulator asks again by itself.
+  while (poller_ != nullptr && !failed() && clock_.now() - since < kLongest) {
+    (void)poller_->wait(Deadline::at(clock_.now() + kLook));
   }
 }
 

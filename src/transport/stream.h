@@ -18,11 +18,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/gate.h"
 #include "sys/net.h"
 #include "transport/failure.h"
 #include "transport/history.h"
@@ -41,16 +43,26 @@ class StreamLink final : public Link {
     const Clock* clock = nullptr;
     std::vector<sys::Connection*> peers;  // by rank; null: never used
     sys::Poller* poller = nullptr;        // for wait(); null: wait() polls
+    History* history = nullptr;           // null: one of its own
+    std::vector<int> members = {};        // ranks of the generation; empty: the group is all
+    /// Why this rank, for which the operation waits, will never come; ok if it may. `over`: its
+    /// data connection is at its end.
+    std::function<Status(int rank, const wire::Descriptor& operation, bool over)> gone = {};
+    SpinPolicy spin = {};
+    std::shared_ptr<void> borrowed = {};  // kept until the end, if somebody must
   };
   explicit StreamLink(const Setup& setup);
   ~StreamLink() override;
 
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int size() const noexcept override { return static_cast<int>(peers_.size()); }
-  [[nodiscard]] const History& history() const noexcept { return history_; }
+  [[nodiscard]] const History& history() const noexcept { return *history_; }
   /// The connection to this peer closed or broke. It may have died, or left.
   [[nodiscard]] bool suspect(int peer) const noexcept;
 
+  [[nodiscard]] plan::Access access(const Exposure& /*mine*/) const noexcept override {
+    return plan::Access::messages;
+  }
   int begin(const wire::Descriptor& descriptor, const Exposure& mine, Staging staging) override;
   int end() override;
   void send(int to, std::span<const std::byte> bytes) override;
@@ -67,7 +79,12 @@ class StreamLink final : public Link {
   [[nodiscard]] bool failed() const noexcept override { return failure_.raised(); }
   [[nodiscard]] Status failure() const override { return failure_.cause(); }
   void fail(const Status& why) noexcept override { failure_.report(why); }
+  bool spin(FunctionRef<bool()> done) override;
   bool wait(int peer, FunctionRef<bool()> done, Deadline deadline) override;
+  void await_verdict() noexcept override;
+  [[nodiscard]] int member(int rank) const noexcept override {
+    return members_.empty() ? rank : members_[static_cast<std::size_t>(rank)];
+  }
 
  private:
   struct Peer;
@@ -86,12 +103,17 @@ class StreamLink final : public Link {
   void condemn(Peer& peer, const Status& why);
   void no_shared_access() noexcept;
 
+  std::shared_ptr<void> borrowed_;  // first, so that it goes last
   int rank_;
   std::uint64_t generation_;
   Failure& failure_;
   const Clock& clock_;
   sys::Poller* poller_;
-  History history_;
+  History own_history_;
+  History* history_;
+  std::vector<int> members_;
+  std::function<Status(int, const wire::Descriptor&, bool)> gone_;
+  SpinPolicy spin_;
   std::uint64_t sequence_ = 0;
   std::uint64_t fingerprint_ = 0;
   wire::Descriptor descriptor_;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "wire/bytes.h"
+#include "wire/hello.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -37,6 +38,12 @@ bool plausible(FrameType type, std::uint32_t length) noexcept {
       return length > 0 && length <= kMaxControlPayload;
     case FrameType::goodbye:
       return length == kGoodbyeBytes;
+    case FrameType::hello:
+      return length == sizeof(Hello);
+    case FrameType::notice:
+      return length > 0 && length <= kMaxControlPayload;
+    case FrameType::ready:
+      return length == 0;
   }
   return false;
 }
@@ -68,8 +75,7 @@ Status decode(std::span<const std::byte, kHeaderBytes> bytes, Header& header) {
     return bad(fmt::format("version is {}, not {}", get<std::uint8_t>(at + 4), kVersion));
   }
   const auto type = get<std::uint8_t>(at + 5);
-  if (type < static_cast<int>(FrameType::operation) ||
-      type > static_cast<int>(FrameType::goodbye)) {
+  if (type < static_cast<int>(FrameType::operation) || type > static_cast<int>(FrameType::ready)) {
     return bad(fmt::format("type {} is unknown", type));
   }
   if (get<std::uint16_t>(at + 6) != 0) return bad("flags are set that this version does not know");

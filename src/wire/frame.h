@@ -33,6 +33,9 @@ enum class FrameType : std::uint8_t {
   pulse = 3,      // Pulse: the sender is alive, and this is where it stands
   abort = 4,      // Abort: the generation is over, or should be
   goodbye = 5,    // Goodbye: a rank leaves in good order
+  hello = 6,      // Hello: who the sender is; the first frame of every connection
+  notice = 7,     // text for the receiver's log, while ranks join
+  ready = 8,      // nothing: the sender has all it needs, or all ranks have
 };
 
 struct Header {

@@ -73,40 +73,39 @@ void fill(Call& call, plan::Kind kind, DType dtype, std::uint64_t count) {
 }
 
 TEST(Planner, KeepsPlansAndForgetsTheOldOnes) {
-  Planner planner(plan::Layout::uniform(2), 0, plan::Access::shared, 8192, "");
+  Planner planner(plan::Layout::uniform(2), 0, 8192, "");
   Call small;
   fill(small, plan::Kind::all_reduce, DType::float32, 4);
   Call large;
   fill(large, plan::Kind::all_reduce, DType::float32, 1 << 20);
-  const auto* first = &planner.plan(small);
-  EXPECT_EQ(first, &planner.plan(small));
-  EXPECT_NE(first->algorithm, planner.plan(large).algorithm);
-  EXPECT_EQ(first, &planner.plan(small));
+  const auto* first = &planner.plan(small, plan::Access::shared);
+  EXPECT_EQ(first, &planner.plan(small, plan::Access::shared));
+  EXPECT_NE(first->algorithm, planner.plan(large, plan::Access::shared).algorithm);
+  EXPECT_EQ(first, &planner.plan(small, plan::Access::shared));
   for (std::uint64_t count = 1; count < 2000; ++count) {
     Call call;
     fill(call, plan::Kind::all_reduce, DType::float32, count);
-    EXPECT_GT(planner.plan(call).plan.code.size(), 0U);
+    EXPECT_GT(planner.plan(call, plan::Access::shared).plan.code.size(), 0U);
   }
 }
 
 TEST(Planner, RespectsTheSizeOfSlots) {
   for (const std::uint64_t count : {1, 100, 1000, 1024, 1025, 2000}) {
-    Planner planner(plan::Layout::uniform(2), 0, plan::Access::shared, 8192, "");
+    Planner planner(plan::Layout::uniform(2), 0, 8192, "");
     Call call;
     fill(call, plan::Kind::all_reduce, DType::float64, count);
-    EXPECT_LE(planner.plan(call).plan.slot_count * 8, 8192U) << count;
+    EXPECT_LE(planner.plan(call, plan::Access::shared).plan.slot_count * 8, 8192U) << count;
   }
 }
 
 TEST(Planner, FollowsTheUsersWordWhereItApplies) {
-  Planner planner(plan::Layout::uniform(4), 1, plan::Access::shared, 8192,
-                  "all_reduce=direct:0-64K,halving:64K-");
+  Planner planner(plan::Layout::uniform(4), 1, 8192, "all_reduce=direct:0-64K,halving:64K-");
   Call small;
   fill(small, plan::Kind::all_reduce, DType::float32, 100);
-  EXPECT_EQ(planner.plan(small).algorithm->name, "direct");
+  EXPECT_EQ(planner.plan(small, plan::Access::shared).algorithm->name, "direct");
   Call large;
   fill(large, plan::Kind::all_reduce, DType::float32, 1 << 20);
-  EXPECT_EQ(planner.plan(large).algorithm->name, "halving");
+  EXPECT_EQ(planner.plan(large, plan::Access::shared).algorithm->name, "halving");
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ const plan::Algorithm* random_algorithm(Random& random, const Task& task,
                                         const Schedule& schedule) {
   std::vector<const plan::Algorithm*> usable;
   for (const plan::Algorithm& algorithm : plan::algorithms(task.request.kind)) {
-    if (algorithm.access == plan::Access::shared && schedule.transport == Transport::stream)
+    if (algorithm.access != plan::Access::messages && schedule.transport == Transport::stream)
       continue;
     if (!algorithm.refuses(task.request, schedule.layout).empty()) continue;
     const plan::Plan plan = algorithm.make(task.request, schedule.layout, 0);

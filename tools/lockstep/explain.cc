@@ -91,13 +91,15 @@ plan::Access access_of(const Options& options) {
     return options.hosts == 1 ? plan::Access::shared : plan::Access::messages;
   }
   if (options.access == "messages") return plan::Access::messages;
-  if (options.access != "shared") {
+  if (options.access != "shared" && options.access != "slots") {
     throw UsageError(
-        fmt::format("--access is \"{}\"; it must be messages or shared", options.access));
+        fmt::format("--access is \"{}\"; it must be messages, slots or shared", options.access));
   }
-  if (options.hosts > 1)
-    throw UsageError("--access shared needs all ranks on one host (--hosts 1)");
-  return plan::Access::shared;
+  if (options.hosts > 1) {
+    throw UsageError(
+        fmt::format("--access {} needs all ranks on one host (--hosts 1)", options.access));
+  }
+  return options.access == "slots" ? plan::Access::slots : plan::Access::shared;
 }
 
 plan::Order order_of(const Options& options) {
@@ -233,7 +235,7 @@ void print_traffic(const Question& question, const plan::Choice& choice) {
   const plan::Algorithm& algorithm = *choice.algorithm;
   const Sent sent = sent_by_all(question, algorithm, question.layout);
   if (sent.messages == 0) {
-    fmt::print("traffic: no messages{}\n", algorithm.access == plan::Access::shared
+    fmt::print("traffic: no messages{}\n", algorithm.access != plan::Access::messages
                                                ? ", peers' memory is read and written"
                                                : "");
   } else {

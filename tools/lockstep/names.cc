@@ -150,7 +150,8 @@ std::string size_text(std::uint64_t bytes) {
 }
 
 std::string_view to_string(plan::Access access) noexcept {
-  return access == plan::Access::shared ? "shared" : "messages";
+  if (access == plan::Access::shared) return "shared";
+  return access == plan::Access::slots ? "slots" : "messages";
 }
 std::string_view to_string(plan::Order order) noexcept {
   return order == plan::Order::any ? "any" : "fixed_tree";

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "lockstep/coll/buffer.h"
+#include "lockstep/coll/memory.h"
 #include "lockstep/coll/options.h"
 #include "lockstep/coll/work.h"
 #include "lockstep/error.h"
@@ -125,6 +126,10 @@ class Session {
   /// A collective: every rank gets the session of its subgroup. A failure in a subgroup ends the
   /// whole generation; culprits are named by their rank in the outermost group.
   [[nodiscard]] Session split(Split how, const CallOptions& options = {}, Here here = Here::now());
+
+  /// Zeroed memory for buffers that peers on the same host reach in place; see memory.h.
+  /// SystemError if memory is short.
+  [[nodiscard]] Memory allocate(std::size_t bytes);
 
   /// Ends the generation on every rank: waits and later calls throw Cancelled with this reason. Any
   /// thread.

@@ -1,0 +1,72 @@
+#include "coll/farewell.h"
+
+#include <atomic>
+#include <chrono>
+#include <list>
+#include <memory>
+
+#include "base/deadline.h"
+#include "base/gate.h"
+#include "base/mutex.h"
+#include "base/thread.h"
+
+namespace lockstep::coll {
+namespace {
+
+constexpr auto kMoment = std::chrono::seconds(1);
+
+struct Kept {
+  std::jthread thread;
+  std::shared_ptr<std::atomic<bool>> over;
+  std::function<bool()> leaving;
+};
+
+class Registry {
+ public:
+  ~Registry() {
+    const Deadline deadline = Deadline::after(kMoment);
+    const MutexLock lock(mutex_);
+    for (Kept& kept : threads_) {
+      if (kept.leaving()) gate_.wait([&] { return kept.over->load(); }, deadline);
+      kept.thread.request_stop();
+    }
+    threads_.clear();  // joins
+  }
+
+  void add(std::string name, std::function<void(const std::stop_token&)> body,
+           std::function<void(const Status&)> on_error, std::function<bool()> leaving) {
+    const MutexLock lock(mutex_);
+    std::erase_if(threads_, [](const Kept& kept) { return kept.over->load(); });
+    auto over = std::make_shared<std::atomic<bool>>(false);
+    // The body goes before the thread says that it is over: it may own what the thread used.
+    auto run = [this, over, body = std::move(body)](const std::stop_token& stop) mutable {
+      struct Over {
+        Registry& registry;
+        std::atomic<bool>& flag;
+        ~Over() {
+          flag.store(true);
+          registry.gate_.notify();
+        }
+      } at_end{*this, *over};
+      const auto once = std::move(body);
+      once(stop);
+    };
+    auto thread = start_thread(std::move(name), std::move(run), std::move(on_error));
+    threads_.push_back({std::move(thread), over, std::move(leaving)});
+  }
+
+ private:
+  Gate gate_;
+  Mutex mutex_;
+  std::list<Kept> threads_ GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+void Farewell::keep(std::string name, std::function<void(const std::stop_token&)> body,
+                    std::function<void(const Status&)> on_error, std::function<bool()> leaving) {
+  static Registry registry;
+  registry.add(std::move(name), std::move(body), std::move(on_error), std::move(leaving));
+}
+
+}  // namespace lockstep::coll

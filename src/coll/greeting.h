@@ -1,0 +1,54 @@
+// Greeting: frames over a connection whose later bytes belong to somebody else. It never reads
+// beyond the frame it was asked for and never blocks; ranks that join use it, and listeners for the
+// first frame of a caller.
+//
+// Borrows the connection. One thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sys/net.h"
+#include "wire/frame.h"
+#include "wire/hello.h"
+
+namespace lockstep::coll {
+
+class Greeting {
+ public:
+  explicit Greeting(sys::Connection& connection) noexcept : connection_(connection) {}
+
+  void send(wire::FrameType type, std::span<const std::byte> payload);
+  void send(const wire::Hello& hello) { send(wire::FrameType::hello, wire::encode(hello)); }
+  void send(const Status& refusal);
+  /// Writes what goes now; true when nothing is left.
+  bool flush() noexcept;
+
+  /// True if a whole frame has arrived: type() and payload(), good until the next call.
+  bool next();
+  [[nodiscard]] wire::FrameType type() const noexcept { return header_.type; }
+  [[nodiscard]] std::span<const std::byte> payload() const noexcept { return payload_; }
+  /// Nothing more will come; how() says why. A peer that refused has said so in a frame before.
+  [[nodiscard]] bool over() const noexcept { return !how_.empty(); }
+  [[nodiscard]] const std::string& how() const noexcept { return how_; }
+  [[nodiscard]] std::string address() const { return connection_.peer(); }
+
+ private:
+  bool fill(std::span<std::byte> place);
+
+  sys::Connection& connection_;
+  std::vector<std::byte> outgoing_;
+  std::size_t sent_ = 0;
+  std::array<std::byte, wire::kHeaderBytes> head_;
+  wire::Header header_;
+  std::vector<std::byte> payload_;
+  std::size_t filled_ = 0;
+  bool has_header_ = false;
+  std::string how_;
+};
+
+}  // namespace lockstep::coll

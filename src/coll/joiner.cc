@@ -1,0 +1,560 @@
+#include "coll/joiner.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/log.h"
+#include "coll/generation.h"
+#include "sys/address.h"
+#include "sys/descriptor_passing.h"
+#include "sys/host_identity.h"
+#include "sys/os_error.h"
+#include "sys/posix_net.h"
+#include "wire/abort.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace lockstep::coll {
+namespace {
+
+using sys::Address;
+using wire::Purpose;
+
+constexpr std::uint32_t kLibrary = (0U << 16) | (1U << 8) | 0U;
+constexpr auto kLook = std::chrono::milliseconds(1);
+constexpr auto kCallAgain = std::chrono::milliseconds(50);
+constexpr auto kNoticeEvery = std::chrono::seconds(5);
+
+std::uint64_t digest(const std::string& text) { return XXH3_64bits(text.data(), text.size()); }
+
+std::uint64_t random_number() {
+  std::uint64_t number = 0;
+  const auto got = sys::retry_on_signal([&] { return ::getrandom(&number, sizeof(number), 0); });
+  if (got != sizeof(number)) raise(sys::os_error("cannot have random numbers", errno));
+  return number;
+}
+
+bool is_unix(const std::string& address) { return address.rfind("unix:", 0) == 0; }
+
+bool is_loopback(const std::string& address) {
+  if (address.empty() || is_unix(address)) return false;
+  const std::string host = Address::parse(address).host;
+  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
+}
+
+std::string socket_file(const std::string& name) {
+  const std::string path = sys::runtime_directory() + "/" + name;
+  if (path.size() > sys::kMaxUnixPath) {
+    throw ConfigError(
+        fmt::format("{} is too long for a socket; set XDG_RUNTIME_DIR to a shorter "
+                    "directory",
+                    path));
+  }
+  return "unix:" + path;
+}
+
+/// What must be the same on all ranks, in words.
+std::string agreed_options(const JoinOptions& options) {
+  return fmt::format("algorithms={} plaintext_data={}", options.options.algorithms,
+                     options.plaintext_data);
+}
+
+double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+}  // namespace
+
+Joiner::Joiner(const JoinOptions& options)
+    : options_(options),
+      addresses_(options.addresses),
+      network_(std::make_unique<sys::PosixNetwork>()),
+      poller_(network_->poller()),
+      began_(clock_.now()),
+      deadline_(Deadline::after(began_, options.timeout)),
+      next_notice_(began_ + kNoticeEvery),
+      control_(options.addresses.size()) {
+  own_.library = kLibrary;
+  own_.rank = options_.rank;
+  own_.size = size();
+  own_.replicas = options_.options.replicas;
+  own_.pid = static_cast<std::uint32_t>(::getpid());
+  own_.cluster = digest(fmt::format("{}|{}", size(), fmt::join(addresses_, ",")));
+  own_.generation = last_generation.load();
+  own_.incarnation = random_number();
+  own_.host = sys::host_identity();
+  own_.arithmetic = digest(options_.arithmetic);
+  own_.options = digest(agreed_options(options_));
+  own_.set_host_name(sys::host_name());
+}
+
+Joiner::~Joiner() = default;
+
+Joined Joiner::run() {
+  try {
+    check_addresses();
+    open_doors();
+    if (own_.rank == 0) {
+      gather();
+    } else {
+      call_rank_0();
+    }
+    note_generation(roster_.generation);
+    meet_neighbours();
+    share_memory();
+    agree_to_start();
+  } catch (...) {
+    tell_everybody(Status::from_current_exception());
+    throw;
+  }
+  for (auto& [rank, line] : lines_) {
+    control_[static_cast<std::size_t>(rank)] = std::move(line.connection);
+  }
+  Presence::Setup setup;
+  setup.roster = roster_;
+  setup.network = std::move(network_);
+  setup.doors = std::move(doors_);
+  setup.control = std::move(control_);
+  setup.early = std::move(visitors_);
+  setup.timing = {.pulse = options_.liveness.pulse,
+                  .suspect = options_.liveness.suspect,
+                  .dead = options_.liveness.dead,
+                  .settle = Timing().settle};
+  const auto labels = roster_.host_labels();
+  setup.compares_histories =
+      std::any_of(labels.begin(), labels.end(), [](int label) { return label > 0; });
+  setup.connect = [network = setup.network.get(), roster = roster_](int rank) {
+    return network->connect(std::string(roster.at(rank).address_text()));
+  };
+  setup.on_failure = [host = std::weak_ptr(host_)] {
+    if (const auto alive = host.lock()) alive->wake_all();
+  };
+  auto presence = std::make_shared<Presence>(std::move(setup));
+  presence->start();
+  return {std::move(presence), host_};
+}
+
+void Joiner::check_addresses() {
+  if (addresses_.front().empty()) throw ConfigError("rank 0 has no address");
+  std::vector<int> loopback;
+  std::vector<int> remote;
+  for (int rank = 0; rank < size(); ++rank) {
+    const std::string& address = addresses_[static_cast<std::size_t>(rank)];
+    if (address.empty()) continue;
+    if (!is_unix(address)) (void)Address::parse(address);
+    if (is_loopback(address)) {
+      loopback.push_back(rank);
+    } else if (!is_unix(address)) {
+      remote.push_back(rank);
+    }
+  }
+  if (!loopback.empty() && !remote.empty()) {
+    throw ConfigError(fmt::format(
+        "rank {} has the address {}, which other machines cannot reach, but rank {} is at {}; give "
+        "every rank the name or number under which the others know its machine",
+        loopback.front(), addresses_[static_cast<std::size_t>(loopback.front())], remote.front(),
+        addresses_[static_cast<std::size_t>(remote.front())]));
+  }
+  if (!loopback.empty()) {
+    // All on this machine: no port is opened, a socket of this user's stands for it.
+    for (std::string& address : addresses_) {
+      if (address.empty()) continue;
+      address = socket_file(fmt::format("{}-{:016x}", Address::parse(address).port, own_.cluster));
+    }
+  } else if (!remote.empty() && options_.key.empty() && !options_.insecure) {
+    throw ConfigError(
+        "ranks on several machines need a key, so that nobody else can join: make one with\n"
+        "  head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \\n' > key && chmod 600 key\n"
+        "copy it to every machine and set LOCKSTEP_KEY_FILE; or say that the network is trusted "
+        "(insecure, LOCKSTEP_INSECURE=1)");
+  }
+}
+
+void Joiner::open_doors() {
+  const std::string& entry = addresses_[static_cast<std::size_t>(own_.rank)];
+  const bool local = is_unix(addresses_.front());
+  const std::string own_file = socket_file(fmt::format("{:016x}", own_.incarnation));
+  if (!options_.bind.empty()) {
+    doors_.push_back(std::make_unique<Door>(*network_, options_.bind));
+  } else if (!entry.empty()) {
+    doors_.push_back(std::make_unique<Door>(*network_, entry));
+  } else if (local) {
+    doors_.push_back(std::make_unique<Door>(*network_, own_file));
+  }
+  if (!doors_.empty()) own_.set_address(entry.empty() ? doors_.front()->address() : entry);
+  // Between machines the ranks of one of them have a door of their own.
+  if (!local) doors_.push_back(std::make_unique<Door>(*network_, own_file));
+}
+
+std::string Joiner::local_address(const wire::Hello& member) const {
+  const std::string address(member.address_text());
+  return is_unix(address) ? address : socket_file(fmt::format("{:016x}", member.incarnation));
+}
+
+std::unique_ptr<sys::Connection> Joiner::connect(const std::string& address) {
+  return network_->connect(address);
+}
+
+void Joiner::serve_doors() {
+  const Time now = clock_.now();
+  for (const auto& door : doors_) {
+    while (auto visitor = door->next(now)) {
+      if (visitor->hello.purpose == Purpose::join) {
+        consider(std::move(*visitor));
+      } else {
+        visitors_.push_back(std::move(*visitor));
+      }
+    }
+  }
+}
+
+void Joiner::serve_lines() {
+  for (auto& [rank, line] : lines_) {
+    line.greeting->flush();
+    while (line.greeting->next()) handle(rank, line);
+    if (!line.greeting->over()) continue;
+    throw PeerLost(fmt::format("{} died while joining ({} of {} present): {}",
+                               rank == 0 ? fmt::format("rank 0 at {}", addresses_.front())
+                                         : wire::describe(line.hello),
+                               own_.rank == 0 ? static_cast<int>(lines_.size()) + 1 : 2, size(),
+                               line.greeting->how()),
+                   Code::unavailable, {rank});
+  }
+}
+
+void Joiner::handle(int rank, Line& line) {
+  switch (line.greeting->type()) {
+    case wire::FrameType::abort: {
+      wire::Abort abort;
+      raise_if_error(wire::decode(line.greeting->payload(), size(), abort));
+      raise(abort.cause);
+    }
+    case wire::FrameType::notice: {
+      const auto text = line.greeting->payload();
+      log_warning("{}", std::string_view(reinterpret_cast<const char*>(text.data()), text.size()));
+      return;
+    }
+    case wire::FrameType::ready:
+      line.ready = true;
+      return;
+    case wire::FrameType::hello: {
+      wire::Hello row;
+      raise_if_error(wire::decode(line.greeting->payload().first<sizeof(wire::Hello)>(), row));
+      rows_.push_back(row);
+      return;
+    }
+    default:
+      throw DataError(fmt::format("rank {} sent something that does not belong to joining", rank));
+  }
+}
+
+void Joiner::until(const std::function<bool()>& holds, const std::function<std::string()>& what) {
+  while (!holds()) {
+    const Time now = clock_.now();
+    if (deadline_.passed(now)) {
+      std::string text = fmt::format("joining timed out on rank {} after {:.1f} s: {}", own_.rank,
+                                     seconds(now - began_), what());
+      if (!refused_.empty())
+        text += "\nrefused meanwhile: " + fmt::format("{}", fmt::join(refused_, "; "));
+      throw Timeout(text);
+    }
+    if (now >= next_notice_) {
+      next_notice_ += kNoticeEvery;
+      const std::string text = fmt::format("rank {} has waited {:.0f} s to join: {}", own_.rank,
+                                           seconds(now - began_), what());
+      log_warning("{}", text);
+      for (auto& [rank, line] : lines_) {
+        if (own_.rank == 0) {
+          line.greeting->send(wire::FrameType::notice, std::as_bytes(std::span(text)));
+        }
+      }
+    }
+    serve_doors();
+    serve_lines();
+    if (!holds()) (void)poller_->wait(Deadline::after(now, kLook));
+  }
+}
+
+std::string Joiner::missing() const {
+  std::vector<std::string> ranks;
+  for (int rank = 0; rank < size(); ++rank) {
+    if (rank == own_.rank || lines_.count(rank) > 0) continue;
+    const std::string& address = options_.addresses[static_cast<std::size_t>(rank)];
+    ranks.push_back(address.empty() ? fmt::format("{}", rank)
+                                    : fmt::format("{} ({})", rank, address));
+  }
+  return fmt::format("rank {} missing, {} of {} joined", fmt::join(ranks, ", "),
+                     size() - static_cast<int>(ranks.size()), size());
+}
+
+void Joiner::gather() {
+  until([&] { return static_cast<int>(lines_.size()) == size() - 1; }, [&] { return missing(); });
+  std::uint64_t last = own_.generation;
+  for (const auto& [rank, line] : lines_) last = std::max(last, line.hello.generation);
+  roster_.generation = last + 1;
+  roster_.members.push_back(own_);
+  for (const auto& [rank, line] : lines_) roster_.members.push_back(line.hello);
+  for (wire::Hello& member : roster_.members) member.generation = roster_.generation;
+  for (auto& [rank, line] : lines_) {
+    for (const wire::Hello& member : roster_.members) line.greeting->send(member);
+  }
+}
+
+Status Joiner::objection(const wire::Hello& hello) const {
+  const auto refused = [&](Code code, const std::string& why) {
+    return Status(ErrorKind::config_error, code,
+                  fmt::format("{} cannot join: {}", wire::describe(hello), why), {});
+  };
+  if (hello.library != own_.library) {
+    return refused(Code::failed_precondition,
+                   fmt::format("it has version {}.{}.{} of lockstep, rank 0 {}.{}.{}",
+                               hello.library >> 16, hello.library >> 8 & 255, hello.library & 255,
+                               own_.library >> 16, own_.library >> 8 & 255, own_.library & 255));
+  }
+  if (hello.size != own_.size) {
+    return refused(Code::invalid_argument,
+                   fmt::format("it was given {} ranks, rank 0 {}", hello.size, own_.size));
+  }
+  if (hello.cluster != own_.cluster) {
+    const std::string& entry = options_.addresses[static_cast<std::size_t>(hello.rank)];
+    return refused(Code::invalid_argument,
+                   fmt::format("it was given other addresses than rank 0, which knows it as \"{}\" "
+                               "and itself as \"{}\"; compare the descriptions of the cluster",
+                               entry, options_.addresses.front()));
+  }
+  if (hello.options != own_.options) {
+    return refused(Code::invalid_argument, fmt::format("it was given other options; rank 0 has {}",
+                                                       agreed_options(options_)));
+  }
+  if (hello.rank == 0) return refused(Code::already_exists, "rank 0 is the process it called");
+  if (const auto taken = lines_.find(hello.rank); taken != lines_.end()) {
+    return refused(Code::already_exists,
+                   fmt::format("that rank has joined already as pid {} on {}",
+                               taken->second.hello.pid, taken->second.hello.host_name_text()));
+  }
+  if (hello.arithmetic != own_.arithmetic) {
+    const std::string difference = fmt::format(
+        "{} computes with other libraries or settings than rank 0 ({}): results will not have the "
+        "same bits on every layout",
+        wire::describe(hello), options_.arithmetic);
+    if (options_.require_same_bits) return refused(Code::failed_precondition, difference);
+    log_warning("{}", difference);
+  }
+  return {};
+}
+
+void Joiner::consider(Visitor visitor) {
+  auto greeting = std::make_unique<Greeting>(*visitor.connection);
+  Status why = objection(visitor.hello);
+  if (own_.rank != 0) {
+    why = Status(ErrorKind::config_error, Code::invalid_argument,
+                 fmt::format("{} asked rank {} to take it in, but rank 0 does that; compare the "
+                             "addresses",
+                             wire::describe(visitor.hello), own_.rank));
+  }
+  if (why.ok()) {
+    lines_[visitor.hello.rank] = {.connection = std::move(visitor.connection),
+                                  .greeting = std::move(greeting),
+                                  .hello = visitor.hello};
+    return;
+  }
+  log_warning("{}", why.message());
+  refused_.push_back(why.message());
+  greeting->send(why);
+  greeting->flush();
+  visitor.connection->shutdown_write();
+}
+
+void Joiner::call_rank_0() {
+  std::string last = "no answer";
+  Time next_call{};
+  const auto arrived = [&] { return static_cast<int>(rows_.size()) == size(); };
+  std::unique_ptr<sys::Connection> connection;
+  const auto connected = [&] {
+    const Time now = clock_.now();
+    if (!connection && now < next_call) return false;
+    try {
+      if (!connection) {
+        next_call = now + kCallAgain;
+        connection = connect(addresses_.front());
+      }
+      (void)connection->write({});
+      raise_if_error(connection->error());
+    } catch (const SystemError& error) {
+      // A call that nobody answers is no rank that died: rank 0 may start later.
+      last = error.what();
+      connection.reset();
+      return false;
+    }
+    return connection->is_open();
+  };
+  until(connected, [&] {
+    return fmt::format("rank 0 at {} does not answer: {}", options_.addresses.front(), last);
+  });
+  Line& rank0 = lines_[0];
+  rank0.greeting = std::make_unique<Greeting>(*connection);
+  rank0.connection = std::move(connection);
+  if (doors_.empty() || own_.address_text().empty()) {
+    // The address under which rank 0 sees this machine is the one the others can reach.
+    doors_.push_back(std::make_unique<Door>(*network_, rank0.connection->local_host() + ":0"));
+    own_.set_address(doors_.back()->address());
+  }
+  rank0.greeting->send(own_);
+  until(arrived, [&] { return "rank 0 has taken this rank in, others are missing"; });
+  roster_.generation = rows_.front().generation;
+  roster_.rank = own_.rank;
+  roster_.members = rows_;
+  for (int rank = 0; rank < size(); ++rank) {
+    if (roster_.at(rank).rank == rank && roster_.at(rank).size == size()) continue;
+    throw DataError("rank 0 sent a roster that is not in order");
+  }
+}
+
+std::optional<Visitor> Joiner::take_visitor(Purpose purpose, int rank) {
+  for (auto at = visitors_.begin(); at != visitors_.end(); ++at) {
+    const wire::Hello& hello = at->hello;
+    if (hello.purpose != purpose || hello.generation != roster_.generation || hello.rank != rank ||
+        hello.incarnation != roster_.at(rank).incarnation) {
+      continue;
+    }
+    Visitor visitor = std::move(*at);
+    visitors_.erase(at);
+    return visitor;
+  }
+  return std::nullopt;
+}
+
+std::unique_ptr<sys::Connection> Joiner::call(const std::string& address, Purpose purpose) {
+  wire::Hello hello = roster_.own();
+  hello.purpose = purpose;
+  std::unique_ptr<sys::Connection> connection;
+  std::unique_ptr<Greeting> greeting;
+  std::string last = "no answer";
+  Time next_call{};
+  until(
+      [&] {
+        if (!connection) {
+          const Time now = clock_.now();
+          if (now < next_call) return false;
+          next_call = now + kCallAgain;
+          connection = connect(address);
+          greeting = std::make_unique<Greeting>(*connection);
+          greeting->send(hello);
+        }
+        const bool sent = greeting->flush();
+        if (const Status broken = connection->error(); !broken.ok()) {
+          last = broken.message();
+          greeting.reset();
+          connection.reset();
+          return false;
+        }
+        return sent;
+      },
+      [&] { return fmt::format("{} does not answer: {}", address, last); });
+  return connection;
+}
+
+void Joiner::meet_neighbours() {
+  for (const int peer : control_peers(own_.rank, size())) {
+    if (peer == 0 || own_.rank == 0) continue;  // has a line
+    auto& place = control_[static_cast<std::size_t>(peer)];
+    if (peer < own_.rank) {
+      place = call(std::string(roster_.at(peer).address_text()), Purpose::control);
+      continue;
+    }
+    until(
+        [&] {
+          auto visitor = take_visitor(Purpose::control, peer);
+          if (visitor) place = std::move(visitor->connection);
+          return place != nullptr;
+        },
+        [&] { return fmt::format("{} has not called", wire::describe(roster_.at(peer))); });
+  }
+}
+
+void Joiner::share_memory() {
+  const std::vector<int> neighbours = roster_.neighbours();
+  const int ranks = static_cast<int>(neighbours.size());
+  if (ranks == 1) return;
+  const int leader = neighbours.front();
+  const auto index =
+      std::find(neighbours.begin(), neighbours.end(), own_.rank) - neighbours.begin();
+  std::shared_ptr<sys::Segment> segment;
+  if (own_.rank == leader) {
+    segment = std::make_shared<sys::Segment>(
+        sys::Segment::create("lockstep", transport::ShmHost::segment_bytes(ranks)));
+    for (const int peer : neighbours) {
+      if (peer == leader) continue;
+      std::unique_ptr<sys::Connection> to;
+      until(
+          [&] {
+            if (auto visitor = take_visitor(Purpose::segment, peer)) {
+              to = std::move(visitor->connection);
+            }
+            return to != nullptr && sys::send_descriptor(*to, segment->descriptor());
+          },
+          [&] {
+            return fmt::format("{} has not asked for the shared memory",
+                               wire::describe(roster_.at(peer)));
+          });
+    }
+  } else {
+    const auto from = call(local_address(roster_.at(leader)), Purpose::segment);
+    until(
+        [&] {
+          if (auto descriptor = sys::receive_descriptor(*from)) {
+            segment = std::make_shared<sys::Segment>(sys::Segment::map(std::move(*descriptor)));
+          }
+          return segment != nullptr;
+        },
+        [&] {
+          return fmt::format("{} has not handed over the shared memory",
+                             wire::describe(roster_.at(leader)));
+        });
+    if (segment->size() != transport::ShmHost::segment_bytes(ranks)) {
+      throw DataError("the shared memory of this host has another size than it should");
+    }
+  }
+  host_ = std::make_shared<transport::ShmHost>(std::move(segment), static_cast<int>(index), ranks);
+}
+
+void Joiner::agree_to_start() {
+  const auto say_ready = [&] {
+    for (auto& [rank, line] : lines_) line.greeting->send(wire::FrameType::ready, {});
+  };
+  if (own_.rank != 0) say_ready();
+  until(
+      [&] {
+        return std::all_of(lines_.begin(), lines_.end(),
+                           [](const auto& line) { return line.second.ready; });
+      },
+      [&] { return "not every rank is ready"; });
+  if (own_.rank != 0) return;
+  say_ready();
+  until(
+      [&] {
+        return std::all_of(lines_.begin(), lines_.end(),
+                           [](const auto& line) { return line.second.greeting->flush(); });
+      },
+      [&] { return "not every rank was told to start"; });
+}
+
+void Joiner::tell_everybody(const Status& why) noexcept {
+  try {
+    for (auto& [rank, line] : lines_) {
+      if (!line.greeting || !line.connection) continue;
+      line.greeting->send(why);
+      line.greeting->flush();
+      line.connection->shutdown_write();
+    }
+  } catch (...) {
+    return;  // the end of the connection says enough
+  }
+}
+
+}  // namespace lockstep::coll

@@ -1,0 +1,96 @@
+// Joiner: how processes become a generation. One object for one attempt, on the caller's thread.
+//
+//   1. Every rank opens its door, and calls rank 0 with a Hello.
+//   2. Rank 0 compares what they were given. When all are there it sends everybody's Hello to
+//      everybody: the roster.
+//   3. Ranks meet their neighbours in the control ring, and those of one host share a segment.
+//   4. Each tells rank 0 that it is ready; when all are, rank 0 tells them so.
+// Whoever fails in between tells rank 0, and rank 0 everybody.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/deadline.h"
+#include "coll/door.h"
+#include "coll/presence.h"
+#include "coll/roster.h"
+#include "lockstep/coll/join.h"
+#include "transport/shm.h"
+
+namespace lockstep::coll {
+
+struct Joined {
+  std::shared_ptr<Presence> presence;
+  std::shared_ptr<transport::ShmHost> host;  // null: alone on its host
+};
+
+class Joiner {
+ public:
+  explicit Joiner(const JoinOptions& options);
+  ~Joiner();
+  Joiner(const Joiner&) = delete;
+  Joiner& operator=(const Joiner&) = delete;
+
+  /// Throws what went wrong, after having told the others.
+  Joined run();
+
+ private:
+  /// A rank on the line: on rank 0 each other one, elsewhere rank 0.
+  struct Line {
+    std::unique_ptr<sys::Connection> connection;
+    std::unique_ptr<Greeting> greeting;
+    wire::Hello hello;
+    bool ready = false;
+  };
+
+  void check_addresses();
+  void open_doors();
+  void gather();
+  void consider(Visitor visitor);
+  [[nodiscard]] Status objection(const wire::Hello& hello) const;
+  void call_rank_0();
+  void meet_neighbours();
+  void share_memory();
+  void agree_to_start();
+
+  /// Serves the doors and the lines until the condition holds; Timeout with `what` at the deadline.
+  void until(const std::function<bool()>& holds, const std::function<std::string()>& what);
+  void serve_doors();
+  void serve_lines();
+  void handle(int rank, Line& line);
+  void tell_everybody(const Status& why) noexcept;
+  std::optional<Visitor> take_visitor(wire::Purpose purpose, int rank);
+  [[nodiscard]] std::unique_ptr<sys::Connection> connect(const std::string& address);
+  /// Calls until somebody answers; for ranks that are known to listen.
+  std::unique_ptr<sys::Connection> call(const std::string& address, wire::Purpose purpose);
+  [[nodiscard]] std::string local_address(const wire::Hello& member) const;
+  [[nodiscard]] std::string missing() const;
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(addresses_.size()); }
+
+  JoinOptions options_;
+  std::vector<std::string> addresses_;  // by rank; what is dialled
+  std::unique_ptr<sys::Network> network_;
+  std::unique_ptr<sys::Poller> poller_;
+  MonotonicClock clock_;
+  Time began_;
+  Deadline deadline_;
+  Time next_notice_;
+  wire::Hello own_;
+  std::vector<std::unique_ptr<Door>> doors_;
+  std::map<int, Line> lines_;
+  std::vector<Visitor> visitors_;
+  std::vector<std::string> refused_;
+  std::optional<Status> refusal_;
+  Roster roster_;
+  std::vector<wire::Hello> rows_;  // of the roster, as they arrive
+  std::vector<std::unique_ptr<sys::Connection>> control_;
+  std::shared_ptr<transport::ShmHost> host_;
+};
+
+}  // namespace lockstep::coll

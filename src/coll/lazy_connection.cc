@@ -1,0 +1,95 @@
+#include "coll/lazy_connection.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+namespace lockstep::coll {
+namespace {
+
+using sys::Transfer;
+
+constexpr auto kTryAgain = std::chrono::milliseconds(20);
+/// A rank that is alive answers; one that is not is found by the control plane before.
+constexpr auto kPatience = std::chrono::seconds(5);
+
+}  // namespace
+
+Transfer LazyConnection::read(std::span<std::byte> into) noexcept {
+  return opened() ? inner_->read(into) : Transfer{};
+}
+
+Transfer LazyConnection::write(std::span<const std::byte> from) noexcept {
+  return opened() ? inner_->write(from) : Transfer{};
+}
+
+void LazyConnection::shutdown_write() noexcept {
+  if (inner_) inner_->shutdown_write();
+}
+
+Status LazyConnection::error() const { return inner_ ? inner_->error() : Status(); }
+
+std::string LazyConnection::peer() const {
+  return inner_ ? inner_->peer() : std::string(presence_->roster().at(rank_).address_text());
+}
+
+bool LazyConnection::opened() noexcept {
+  if (open_) return true;
+  try {
+    open();
+  } catch (...) {
+    give_up(Status::from_current_exception());
+  }
+  return open_;
+}
+
+void LazyConnection::open() {
+  const bool calls = rank_ < presence_->roster().rank;
+  if (!inner_) {
+    const Time now = MonotonicClock().now();
+    if (now < next_try_) return;
+    if (calls) next_try_ = now + kTryAgain;
+    if (first_try_ == Time{}) first_try_ = now;
+    inner_ = presence_->data_connection(group_, rank_);
+    if (!inner_) return;
+    if (calls) {
+      wire::Hello hello = presence_->roster().own();
+      hello.purpose = wire::Purpose::data;
+      hello.generation = presence_->roster().generation;
+      hello.group = group_;
+      greeting_ = std::make_unique<Greeting>(*inner_);
+      greeting_->send(hello);
+    }
+  }
+  if (!greeting_) {
+    open_ = true;
+    return;
+  }
+  const bool sent = greeting_->flush();
+  if (inner_->error().ok()) {
+    open_ = sent;
+    if (open_) greeting_.reset();
+    return;
+  }
+  const Status why = inner_->error();
+  greeting_.reset();
+  inner_.reset();
+  if (MonotonicClock().now() - first_try_ > kPatience) raise(why);
+}
+
+void LazyConnection::give_up(const Status& why) noexcept {
+  try {
+    presence_->failure().report(
+        {ErrorKind::peer_lost,
+         Code::unavailable,
+         fmt::format("rank {} cannot reach rank {} at {}: {}; it answers on its control "
+                     "connection, so look for a firewall between the two",
+                     presence_->roster().rank, rank_, presence_->roster().at(rank_).address_text(),
+                     why.message()),
+         {rank_}});
+  } catch (...) {
+    presence_->failure().report({ErrorKind::peer_lost, Code::unavailable, {}, {}});
+  }
+}
+
+}  // namespace lockstep::coll

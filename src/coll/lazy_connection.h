@@ -1,0 +1,47 @@
+// LazyConnection: a data connection that is opened at its first use, so that only pairs of ranks
+// that talk to each other have one. Until it is there, it moves nothing.
+//
+// One thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "coll/greeting.h"
+#include "coll/presence.h"
+#include "sys/net.h"
+
+namespace lockstep::coll {
+
+class LazyConnection final : public sys::Connection {
+ public:
+  LazyConnection(std::shared_ptr<Presence> presence, std::uint64_t group, int rank)
+      : presence_(std::move(presence)), group_(group), rank_(rank) {}
+
+  sys::Transfer read(std::span<std::byte> into) noexcept override;
+  sys::Transfer write(std::span<const std::byte> from) noexcept override;
+  void shutdown_write() noexcept override;
+  [[nodiscard]] Status error() const override;
+  [[nodiscard]] std::string peer() const override;
+  [[nodiscard]] bool ready() const noexcept override { return open_ && inner_->ready(); }
+  [[nodiscard]] sys::Connection& underlying() noexcept override {
+    return open_ ? inner_->underlying() : *this;
+  }
+
+ private:
+  /// True once bytes can move.
+  bool opened() noexcept;
+  void open();
+  void give_up(const Status& why) noexcept;
+
+  std::shared_ptr<Presence> presence_;
+  std::uint64_t group_;
+  int rank_;
+  std::unique_ptr<sys::Connection> inner_;
+  std::unique_ptr<Greeting> greeting_;  // of a caller, until it is sent
+  bool open_ = false;
+  Time first_try_{};
+  Time next_try_{};
+};
+
+}  // namespace lockstep::coll

@@ -1,0 +1,170 @@
+#include "coll/presence.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/log.h"
+#include "base/thread.h"
+#include "coll/farewell.h"
+
+namespace lockstep::coll {
+namespace {
+
+/// A greeting takes no longer between ranks that are well.
+constexpr auto kCallerLook = std::chrono::milliseconds(2);
+/// For the last word to be heard by everybody; a peer that is silent never confirms it.
+constexpr auto kFarewell = std::chrono::seconds(5);
+
+std::vector<sys::Connection*> borrowed(
+    const std::vector<std::unique_ptr<sys::Connection>>& connections) {
+  std::vector<sys::Connection*> pointers;
+  pointers.reserve(connections.size());
+  for (const auto& connection : connections) pointers.push_back(connection.get());
+  return pointers;
+}
+
+}  // namespace
+
+Presence::Presence(Setup setup)
+    : roster_(std::move(setup.roster)),
+      network_(std::move(setup.network)),
+      doors_(std::move(setup.doors)),
+      connections_(std::move(setup.control)),
+      connect_(std::move(setup.connect)),
+      control_({.rank = roster_.rank,
+                .size = roster_.size(),
+                .generation = roster_.generation,
+                .failure = &failure_,
+                .history = setup.compares_histories ? &history_ : nullptr,
+                .peers = borrowed(connections_),
+                .timing = setup.timing}),
+      poller_(network_->poller()) {
+  failure_.listen({.reported = [this] { poller_->wake(); },
+                   .raised =
+                       [this, wake = std::move(setup.on_failure)] {
+                         wake();
+                         wake_pollers();
+                       }});
+  for (Visitor& visitor : setup.early) receive(std::move(visitor));
+}
+
+Presence::~Presence() = default;
+
+void Presence::start() {
+  // The thread keeps us; we do not keep the thread.
+  Farewell::keep(
+      fmt::format("ls-control-{}", roster_.rank),
+      [self = shared_from_this()](const std::stop_token& stop) { self->run(stop); },
+      [self = weak_from_this()](const Status& why) {
+        if (const auto alive = self.lock()) alive->failure_.set(why);
+      },
+      [self = weak_from_this()] {
+        const auto alive = self.lock();
+        return !alive || alive->leaving_.load();
+      });
+}
+
+void Presence::leave() noexcept {
+  leaving_.store(true);
+  poller_->wake();
+  // Whoever joins anew wants to listen where we did.
+  constexpr auto kMoment = std::chrono::milliseconds(500);
+  const Deadline deadline = Deadline::after(kMoment);
+  while (!closed_.load() && !deadline.passed()) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
+void Presence::run(const std::stop_token& stop) {
+  const std::stop_callback wake(stop, [this] { poller_->wake(); });
+  struct Closing {
+    Presence& presence;
+    ~Closing() { presence.closed_.store(true); }
+  } closing{*this};
+  const MonotonicClock clock;
+  for (const auto& connection : connections_) {
+    if (connection) poller_->watch(*connection, sys::Poller::Interest::read);
+  }
+  for (const auto& door : doors_) poller_->watch(door->listener());
+  std::optional<Time> give_up;
+  std::vector<bool> over(connections_.size(), false);
+  while (!stop.stop_requested()) {
+    const Time now = clock.now();
+    if (leaving_.load() && !give_up) {
+      give_up = now + kFarewell;
+      for (const auto& door : doors_) poller_->forget(door->listener());
+      doors_.clear();
+      closed_.store(true);
+      control_.goodbye(history_.latest().descriptor.sequence + 1);
+    }
+    control_.poll(now);
+    if (give_up && (control_.may_leave() || now >= *give_up)) break;
+    Time next = control_.next_poll();
+    if (give_up) next = std::min(next, *give_up);
+    for (const auto& door : doors_) {
+      while (auto visitor = door->next(now)) receive(std::move(*visitor));
+      if (door->has_callers()) next = std::min(next, now + kCallerLook);
+    }
+    // A connection at its end is readable for ever: it must not keep the thread awake.
+    for (std::size_t peer = 0; peer < connections_.size(); ++peer) {
+      if (over[peer] || !connections_[peer] || !control_.is_over(static_cast<int>(peer))) continue;
+      over[peer] = true;
+      poller_->forget(*connections_[peer]);
+    }
+    (void)poller_->wait(Deadline::at(next));
+  }
+  for (std::size_t peer = 0; peer < connections_.size(); ++peer) {
+    if (connections_[peer] && !over[peer]) poller_->forget(*connections_[peer]);
+  }
+}
+
+void Presence::receive(Visitor visitor) {
+  const wire::Hello& hello = visitor.hello;
+  const bool known = hello.purpose == wire::Purpose::data &&
+                     hello.generation == roster_.generation && hello.rank < roster_.size() &&
+                     hello.incarnation == roster_.at(hello.rank).incarnation;
+  if (!known) {
+    Greeting greeting(*visitor.connection);
+    greeting.send(Status(ErrorKind::config_error, Code::failed_precondition,
+                         fmt::format("rank {} is in generation {} already and takes nobody in",
+                                     roster_.rank, roster_.generation)));
+    greeting.flush();
+    log_warning("rank {}: {} called from {} for another generation or cluster: refused",
+                roster_.rank, wire::describe(hello), visitor.connection->peer());
+    return;
+  }
+  {
+    const MutexLock lock(mutex_);
+    arrived_[{hello.group, hello.rank}] = std::move(visitor.connection);
+  }
+  wake_pollers();
+}
+
+std::unique_ptr<sys::Connection> Presence::data_connection(std::uint64_t group, int rank) {
+  if (rank < roster_.rank) return connect_(rank);
+  const MutexLock lock(mutex_);
+  const auto found = arrived_.find({group, rank});
+  if (found == arrived_.end()) return nullptr;
+  auto connection = std::move(found->second);
+  arrived_.erase(found);
+  return connection;
+}
+
+void Presence::wake_on_change(sys::Poller* poller) {
+  const MutexLock lock(mutex_);
+  pollers_.push_back(poller);
+}
+
+void Presence::forget(sys::Poller* poller) noexcept {
+  const MutexLock lock(mutex_);
+  std::erase(pollers_, poller);
+}
+
+void Presence::wake_pollers() noexcept {
+  const MutexLock lock(mutex_);
+  for (sys::Poller* poller : pollers_) poller->wake();
+}
+
+}  // namespace lockstep::coll

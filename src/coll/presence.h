@@ -1,0 +1,92 @@
+// Presence: a rank's standing in a generation beyond its operations: its control connections and
+// the thread that serves them, its open door for data connections, and what ended the generation.
+//
+// The thread keeps a Presence alive until the last word is said, so that whoever closes a session
+// need not wait; what is left of it when the process ends gets a moment then (farewell.h).
+//
+// Thread rule: any thread; the control plane itself is the thread's.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "coll/control.h"
+#include "coll/door.h"
+#include "coll/roster.h"
+#include "sys/net.h"
+#include "transport/failure.h"
+#include "transport/history.h"
+
+namespace lockstep::coll {
+
+class Presence : public std::enable_shared_from_this<Presence> {
+ public:
+  struct Setup {
+    Roster roster;
+    std::unique_ptr<sys::Network> network;
+    std::vector<std::unique_ptr<Door>> doors;
+    std::vector<std::unique_ptr<sys::Connection>> control;  // by rank; null but for control_peers
+    std::vector<Visitor> early;  // data connections that came before the thread
+    Timing timing;
+    bool compares_histories = false;
+    /// Opens a connection to that rank, ready to send; it has not greeted yet.
+    std::function<std::unique_ptr<sys::Connection>(int rank)> connect;
+    /// Called once, when the generation has failed: wakes whoever sleeps.
+    std::function<void()> on_failure;
+  };
+  explicit Presence(Setup setup);
+  ~Presence();
+  Presence(const Presence&) = delete;
+  Presence& operator=(const Presence&) = delete;
+
+  /// Starts the thread. SystemError if there is none to be had.
+  void start();
+  /// This rank takes part in nothing more. Returns at once; the door is closed soon.
+  void leave() noexcept;
+
+  [[nodiscard]] const Roster& roster() const noexcept { return roster_; }
+  [[nodiscard]] sys::Network& network() noexcept { return *network_; }
+  [[nodiscard]] transport::Failure& failure() noexcept { return failure_; }
+  [[nodiscard]] transport::History& history() noexcept { return history_; }
+  /// PeerLost if that rank has left and this operation waits for it in vain.
+  [[nodiscard]] Status missing(int rank, const wire::Descriptor& operation, DataPath path) const {
+    return control_.missing(rank, operation, path);
+  }
+
+  /// The data connection of a group to a rank; null: not there yet, ask again. The rank with the
+  /// higher number calls, the other one waits for it.
+  std::unique_ptr<sys::Connection> data_connection(std::uint64_t group, int rank);
+  /// Woken when a data connection has arrived or the generation has failed; until forgotten.
+  void wake_on_change(sys::Poller* poller);
+  void forget(sys::Poller* poller) noexcept;
+
+ private:
+  void run(const std::stop_token& stop);
+  void receive(Visitor visitor);
+  void wake_pollers() noexcept;
+
+  Roster roster_;
+  std::unique_ptr<sys::Network> network_;
+  std::vector<std::unique_ptr<Door>> doors_;
+  std::vector<std::unique_ptr<sys::Connection>> connections_;
+  std::function<std::unique_ptr<sys::Connection>(int)> connect_;
+  transport::Failure failure_;
+  transport::History history_;
+  Control control_;
+  std::unique_ptr<sys::Poller> poller_;  // the thread's
+  std::atomic<bool> leaving_ = false;
+  std::atomic<bool> closed_ = false;  // the doors
+  Mutex mutex_;
+  std::map<std::pair<std::uint64_t, int>, std::unique_ptr<sys::Connection>> arrived_
+      GUARDED_BY(mutex_);
+  std::vector<sys::Poller*> pollers_ GUARDED_BY(mutex_);
+};
+
+}  // namespace lockstep::coll

@@ -1,0 +1,96 @@
+#include "coll/process_fabric.h"
+
+#include <algorithm>
+#include <new>
+
+#include "coll/lazy_connection.h"
+#include "coll/session_impl.h"
+#include "transport/stream.h"
+
+namespace lockstep::coll {
+namespace {
+
+using transport::ShmLink;
+using transport::StreamLink;
+
+/// What a link of streams borrows.
+struct Streams {
+  std::shared_ptr<Presence> presence;
+  MonotonicClock clock;
+  std::unique_ptr<sys::Poller> poller;
+  std::vector<std::unique_ptr<LazyConnection>> connections;
+
+  explicit Streams(std::shared_ptr<Presence> its_presence)
+      : presence(std::move(its_presence)), poller(presence->network().poller()) {
+    presence->wake_on_change(poller.get());
+  }
+  ~Streams() { presence->forget(poller.get()); }
+  Streams(const Streams&) = delete;
+  Streams& operator=(const Streams&) = delete;
+};
+
+std::unique_ptr<StreamLink> stream_link(const std::shared_ptr<Presence>& presence,
+                                        std::uint64_t group, const std::vector<int>& members,
+                                        int rank) {
+  auto streams = std::make_shared<Streams>(presence);
+  StreamLink::Setup setup;
+  for (const int member : members) {
+    const bool own = member == presence->roster().rank;
+    streams->connections.push_back(own ? nullptr
+                                       : std::make_unique<LazyConnection>(presence, group, member));
+    setup.peers.push_back(streams->connections.back().get());
+  }
+  setup.rank = rank;
+  setup.size = static_cast<int>(members.size());
+  setup.generation = presence->roster().generation;
+  setup.failure = &presence->failure();
+  setup.clock = &streams->clock;
+  setup.poller = streams->poller.get();
+  setup.members = members;
+  // A rank that waits for the network has nothing better to do, if it has a core of its own.
+  setup.spin = SpinPolicy::for_threads(static_cast<int>(presence->roster().neighbours().size()),
+                                       usable_cores());
+  // The control plane compares and counts the operations of the group of all ranks.
+  if (group == kWorld) {
+    setup.history = &presence->history();
+    setup.gone = [presence](int who, const wire::Descriptor& operation, bool over) {
+      return presence->missing(who, operation, over ? DataPath::over : DataPath::open);
+    };
+  }
+  setup.borrowed = std::move(streams);
+  return std::make_unique<StreamLink>(setup);
+}
+
+}  // namespace
+
+bool ProcessFabric::on_one_host(const std::vector<int>& members) const {
+  const Roster& roster = presence_->roster();
+  return host_ != nullptr && std::all_of(members.begin(), members.end(), [&](int member) {
+           return roster.same_host(roster.rank, member);
+         });
+}
+
+std::unique_ptr<transport::Link> ProcessFabric::link(std::uint64_t id,
+                                                     const std::vector<int>& members, int rank) {
+  if (!on_one_host(members)) return stream_link(presence_, id, members, rank);
+  const std::vector<int> neighbours = presence_->roster().neighbours();
+  std::vector<int> indices;
+  indices.reserve(members.size());
+  for (const int member : members) {
+    indices.push_back(static_cast<int>(std::find(neighbours.begin(), neighbours.end(), member) -
+                                       neighbours.begin()));
+  }
+  return std::make_unique<ShmLink>(*host_, id, members, std::move(indices), rank,
+                                   presence_->failure());
+}
+
+std::shared_ptr<std::byte> ProcessFabric::allocate(std::size_t bytes) {
+  return host_ ? host_->allocate(bytes) : Fabric::allocate(bytes);
+}
+
+void ProcessFabric::leave(int /*rank*/) noexcept {
+  if (host_) host_->leave();
+  presence_->leave();
+}
+
+}  // namespace lockstep::coll

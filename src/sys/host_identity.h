@@ -1,0 +1,21 @@
+// Which host this is: processes with equal identities can share memory and see each other's pids.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace lockstep::sys {
+
+/// A digest of the running kernel, the network namespace and the pid namespace of this process.
+/// LOCKSTEP_HOST, if set, counts instead: any word, equal on ranks that shall count as one host.
+std::uint64_t host_identity();
+
+/// The name of the machine, for messages.
+std::string host_name();
+
+/// A directory of this user's alone, mode 0700, for sockets: $XDG_RUNTIME_DIR, else $TMPDIR, else
+/// /tmp, with "lockstep-<uid>" below it, made if it is missing. SystemError if it cannot be made or
+/// is somebody else's.
+std::string runtime_directory();
+
+}  // namespace lockstep::sys

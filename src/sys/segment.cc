@@ -1,0 +1,149 @@
+#include "sys/segment.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/falloc.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+#include "sys/cgroup.h"
+#include "sys/os_error.h"
+
+namespace lockstep::sys {
+namespace {
+
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+constexpr std::size_t kPage = 4096;
+/// Past the last free page the kernel kills instead of failing: so much stays untouched.
+constexpr std::size_t kReserve = std::size_t{16} << 20;
+
+/// The sum of the named lines of a file of "name value" lines.
+double sum_of(const std::filesystem::path& file, std::initializer_list<std::string_view> names) {
+  double sum = 0;
+  std::istringstream lines(read_text(file));
+  std::string name;
+  for (double value = 0; lines >> name >> value;) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) sum += value;
+  }
+  return sum;
+}
+
+/// Files that were read count as used, but give way.
+double left_of(std::optional<double> limit, std::optional<double> used, double reclaimable) {
+  return limit && used ? std::max(*limit - *used + reclaimable, 0.0) : kUnlimited;
+}
+
+double mebibytes(double bytes) { return bytes / (1 << 20); }
+
+}  // namespace
+
+std::size_t free_memory(const std::string& meminfo, const std::string& memberships,
+                        const std::string& mount) {
+  double available = kUnlimited;
+  std::istringstream lines(read_text(meminfo));
+  for (std::string line; std::getline(lines, line);) {
+    double kibibytes = 0;
+    if (line.rfind("MemAvailable:", 0) != 0) continue;
+    if (std::istringstream(line.substr(13)) >> kibibytes) available = kibibytes * 1024;
+  }
+  const double allowed = least_limit(
+      read_text(memberships), mount, "memory",
+      [](const auto& folder) {
+        return left_of(
+            number_in(folder / "memory.limit_in_bytes"),
+            number_in(folder / "memory.usage_in_bytes"),
+            sum_of(folder / "memory.stat", {"total_inactive_file", "total_active_file"}));
+      },
+      [](const auto& folder) {
+        return left_of(number_in(folder / "memory.max"), number_in(folder / "memory.current"),
+                       sum_of(folder / "memory.stat", {"inactive_file", "active_file"}));
+      });
+  const double least = std::min(available, allowed);
+  return least >= 1e18 ? SIZE_MAX : static_cast<std::size_t>(least);
+}
+
+Segment::Segment(Descriptor descriptor, std::size_t bytes)
+    : descriptor_(std::move(descriptor)), size_(bytes) {
+  void* at = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                    descriptor_.get(), 0);
+  if (at == MAP_FAILED) {
+    raise(os_error(fmt::format("cannot map {:.0f} MiB of room for shared memory; ulimit -v must "
+                               "be unlimited or larger",
+                               mebibytes(static_cast<double>(size_))),
+                   errno));
+  }
+  data_ = static_cast<std::byte*>(at);
+  // Gradients in a core file are large and say little.
+  ::madvise(data_, size_, MADV_DONTDUMP);
+  // Only a wish, and only granted where the system allows it for shared memory.
+  ::madvise(data_, size_, MADV_HUGEPAGE);
+}
+
+Segment Segment::create(const std::string& label, std::size_t bytes) {
+  Descriptor descriptor(::memfd_create(label.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!descriptor.valid()) raise(os_error("cannot make shared memory", errno));
+  if (::ftruncate(descriptor.get(), static_cast<off_t>(bytes)) != 0 ||
+      ::fcntl(descriptor.get(), F_ADD_SEALS, kSeals) != 0) {
+    raise(os_error("cannot fix the size of shared memory", errno));
+  }
+  return {std::move(descriptor), bytes};
+}
+
+Segment Segment::map(Descriptor descriptor) {
+  struct stat file {};
+  if (::fstat(descriptor.get(), &file) != 0) raise(os_error("cannot look at a segment", errno));
+  const int seals = ::fcntl(descriptor.get(), F_GET_SEALS);
+  if (seals == -1 || (seals & kSeals) != kSeals || file.st_size <= 0) {
+    throw DataError("a peer's shared memory is not of fixed size: it is not one of lockstep's");
+  }
+  return {std::move(descriptor), static_cast<std::size_t>(file.st_size)};
+}
+
+Segment::Segment(Segment&& other) noexcept
+    : descriptor_(std::move(other.descriptor_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
+
+Segment& Segment::operator=(Segment&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+Segment::~Segment() {
+  if (data_ != nullptr) ::munmap(data_, size_);
+}
+
+Status Segment::commit(std::size_t offset, std::size_t bytes) {
+  const std::size_t available = free_memory();
+  const auto short_of = [&](int error) {
+    return os_error(
+        fmt::format("cannot have {:.1f} MiB of shared memory: {:.1f} MiB are free here; raise the "
+                    "memory limit of the container, or use smaller or fewer buffers",
+                    mebibytes(static_cast<double>(bytes)),
+                    mebibytes(static_cast<double>(available))),
+        error);
+  };
+  if (bytes > available || available - bytes < kReserve) return short_of(ENOMEM);
+  const int result = retry_on_signal([&] {
+    return ::fallocate(descriptor_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+  });
+  return result == 0 ? Status() : short_of(errno);
+}
+
+void Segment::release(std::size_t offset, std::size_t bytes) noexcept {
+  const std::size_t first = (offset + kPage - 1) / kPage * kPage;
+  const std::size_t last = (offset + bytes) / kPage * kPage;
+  if (first >= last) return;
+  ::fallocate(descriptor_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+              static_cast<off_t>(first), static_cast<off_t>(last - first));
+}
+
+}  // namespace lockstep::sys

@@ -1,0 +1,82 @@
+#include "transport/arena.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+namespace lockstep::transport {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+/// Where the system has huge pages for shared memory, large pieces begin at one.
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+constexpr std::size_t round_up(std::size_t bytes, std::size_t to) {
+  return (bytes + to - 1) / to * to;
+}
+
+}  // namespace
+
+Arena::Arena(std::shared_ptr<sys::Segment> segment, std::size_t begin, std::size_t size)
+    : room_(std::make_shared<Room>()), base_(segment->data() + begin), size_(size) {
+  room_->segment = std::move(segment);
+  const MutexLock lock(room_->mutex);
+  room_->free.emplace(begin, size);
+}
+
+bool Arena::Room::take(std::size_t bytes, std::size_t& offset) {
+  const std::size_t alignment = bytes >= kHugePage ? kHugePage : kPage;
+  const MutexLock lock(mutex);
+  for (auto it = free.begin(); it != free.end(); ++it) {
+    const auto [begin, size] = *it;
+    const std::size_t first = round_up(begin, alignment);
+    const std::size_t end = begin + size;
+    if (first > end || end - first < bytes) continue;
+    free.erase(it);
+    if (first > begin) free.emplace(begin, first - begin);
+    if (end > first + bytes) free.emplace(first + bytes, end - first - bytes);
+    offset = first;
+    return true;
+  }
+  return false;
+}
+
+void Arena::Room::give_back(std::size_t offset, std::size_t bytes) noexcept {
+  segment->release(offset, bytes);
+  try {
+    const MutexLock lock(mutex);
+    auto at = free.emplace(offset, bytes).first;
+    if (const auto next = std::next(at); next != free.end() && offset + bytes == next->first) {
+      at->second += next->second;
+      free.erase(next);
+    }
+    if (at == free.begin()) return;
+    const auto before = std::prev(at);
+    if (before->first + before->second != at->first) return;
+    before->second += at->second;
+    free.erase(at);
+  } catch (...) {
+    return;  // out of memory for the note: the room stays unused
+  }
+}
+
+std::shared_ptr<std::byte> Arena::allocate(std::size_t bytes) {
+  const std::size_t whole = round_up(bytes == 0 ? 1 : bytes, kPage);
+  std::size_t offset = 0;
+  if (whole < bytes || !room_->take(whole, offset)) {
+    throw SystemError(
+        fmt::format("no room for {} bytes in the {} bytes of address space that a "
+                    "rank has for memory shared with its host",
+                    bytes, size_));
+  }
+  const auto give_back = [room = room_, offset, whole](std::byte*) {
+    room->give_back(offset, whole);
+  };
+  if (const Status committed = room_->segment->commit(offset, whole); !committed.ok()) {
+    give_back(nullptr);
+    raise(committed);
+  }
+  return {room_->segment->data() + offset, give_back};
+}
+
+}  // namespace lockstep::transport

@@ -1,0 +1,89 @@
+// BoardLink: the part of a link that is the same for all ranks that share memory, threads or
+// processes: publishing and awaiting stages, comparing requests, noticing who left, waiting.
+//
+// publish() is a store to the own board, await polls the peer's. Small operations go through slots,
+// which lie next to a flag of their own, so that flag and data arrive in one cache line. No clock
+// is read and no lock is taken unless a wait is long or something fails.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/gate.h"
+#include "transport/board.h"
+#include "transport/failure.h"
+#include "transport/link.h"
+
+namespace lockstep::transport {
+
+class BoardLink : public Link {
+ public:
+  [[nodiscard]] int rank() const noexcept final { return rank_; }
+  [[nodiscard]] int size() const noexcept final { return static_cast<int>(members_.size()); }
+  int begin(const wire::Descriptor& descriptor, const Exposure& mine, Staging staging) override;
+  void publish(std::uint32_t stage) final;
+  bool reached(int peer, std::uint32_t stage) final;
+  std::byte* slot(int peer) final;
+  [[nodiscard]] std::size_t slot_bytes() const noexcept final { return slot_bytes_; }
+
+  [[nodiscard]] bool failed() const noexcept final { return failure_.raised(); }
+  [[nodiscard]] Status failure() const final { return failure_.cause(); }
+  void await_verdict() noexcept final;
+  bool spin(FunctionRef<bool()> done) final;
+  bool wait(int peer, FunctionRef<bool()> done, Deadline deadline) final;
+  [[nodiscard]] std::vector<int> missing() const final;
+  [[nodiscard]] int member(int rank) const noexcept final {
+    return members_[static_cast<std::size_t>(rank)];
+  }
+
+ protected:
+  /// `members` are ranks of the generation, in the group's order; `gates`, by that order, are where
+  /// others sleep while they wait for a rank.
+  BoardLink(std::vector<int> members, int rank, std::vector<Gate*> gates, Failure& failure,
+            SpinPolicy spin, std::size_t slot_bytes);
+
+  /// The rank's board, or null if it has made none yet.
+  [[nodiscard]] Board* board(int rank) const {
+    Board* known = boards_[static_cast<std::size_t>(rank)];
+    return known != nullptr ? known : look_up(rank);
+  }
+  void set_board(int rank, Board* board) const { boards_[static_cast<std::size_t>(rank)] = board; }
+  /// Asked until a board is set.
+  [[nodiscard]] virtual Board* find_board(int /*rank*/) const { return nullptr; }
+  /// The rank takes part in nothing more.
+  [[nodiscard]] virtual bool has_left(int peer) const = 0;
+
+  Gate& gate(int rank) const noexcept { return *gates_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] Board& own() const noexcept { return *boards_[static_cast<std::size_t>(rank_)]; }
+  [[nodiscard]] std::uint64_t fingerprint() const noexcept { return fingerprint_; }
+  /// The peer asked for something else. Reports at once if everybody's request is known; else the
+  /// operation stays pending and wait() reports.
+  void notice_disagreement();
+
+ private:
+  Board* look_up(int rank) const;
+  [[nodiscard]] bool has_arrived(int peer) const;
+  /// First contact: compares descriptors once per peer and operation.
+  bool agrees(int peer);
+  /// True if the peer has asked for something else in this operation.
+  bool disagrees(int peer);
+  void report_mismatch();
+  void report_left(int peer);
+
+  std::vector<int> members_;
+  int rank_;
+  std::vector<Gate*> gates_;
+  mutable std::vector<Board*> boards_;
+  Failure& failure_;
+  SpinPolicy spin_;
+  std::size_t slot_bytes_;
+  std::uint64_t sequence_ = 0;
+  std::uint64_t fingerprint_ = 0;
+  std::uint64_t slot_operations_ = 0;
+  Staging staging_ = Staging::none;
+  bool disagreed_ = false;
+  std::vector<std::uint64_t> agreed_;  // per peer: last sequence whose descriptors were compared
+};
+
+}  // namespace lockstep::transport

@@ -1,0 +1,16 @@
+#include "transport/fabric.h"
+
+#include <cstring>
+#include <new>
+
+namespace lockstep::transport {
+
+std::shared_ptr<std::byte> Fabric::allocate(std::size_t bytes) {
+  constexpr std::align_val_t kPage{4096};
+  const std::size_t some = bytes == 0 ? 1 : bytes;
+  auto* memory = static_cast<std::byte*>(::operator new(some, kPage));
+  std::memset(memory, 0, some);
+  return {memory, [kPage](std::byte* data) { ::operator delete(data, kPage); }};
+}
+
+}  // namespace lockstep::transport

@@ -1,0 +1,77 @@
+// Ring: bytes on their way from one process to another through shared memory. One writer, one
+// reader, no lock.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+namespace lockstep::transport {
+
+class Ring {
+ public:
+  /// Memory for a ring that holds `capacity` bytes, a power of two.
+  static constexpr std::size_t bytes(std::size_t capacity) noexcept {
+    return sizeof(Shared) + capacity;
+  }
+  /// A view of zeroed memory of that size, aligned to a cache line.
+  Ring(std::byte* memory, std::size_t capacity) noexcept
+      : shared_(reinterpret_cast<Shared*>(memory)),
+        data_(memory + sizeof(Shared)),
+        capacity_(capacity) {}
+
+  /// The writer's: takes as many as there is room for now.
+  std::size_t write(std::span<const std::byte> from) noexcept {
+    const std::uint64_t at = shared_->written.load(std::memory_order_relaxed);
+    // A reader that misbehaves can spoil the data, not our memory.
+    const std::uint64_t used =
+        std::min<std::uint64_t>(at - shared_->read.load(std::memory_order_acquire), capacity_);
+    const std::size_t now = std::min<std::size_t>(from.size(), capacity_ - used);
+    copy(now, at, [&](std::size_t offset, std::size_t done, std::size_t count) {
+      std::memcpy(data_ + offset, from.data() + done, count);
+    });
+    shared_->written.store(at + now, std::memory_order_release);
+    return now;
+  }
+
+  /// The reader's: gives as many as there are now.
+  std::size_t read(std::span<std::byte> into) noexcept {
+    const std::uint64_t at = shared_->read.load(std::memory_order_relaxed);
+    const std::size_t now = std::min(into.size(), available());
+    copy(now, at, [&](std::size_t offset, std::size_t done, std::size_t count) {
+      std::memcpy(into.data() + done, data_ + offset, count);
+    });
+    shared_->read.store(at + now, std::memory_order_release);
+    return now;
+  }
+  /// The reader's: bytes that read() would give.
+  [[nodiscard]] std::size_t available() const noexcept {
+    return std::min<std::uint64_t>(shared_->written.load(std::memory_order_acquire) -
+                                       shared_->read.load(std::memory_order_relaxed),
+                                   capacity_);
+  }
+
+ private:
+  struct Shared {
+    alignas(64) std::atomic<std::uint64_t> written;
+    alignas(64) std::atomic<std::uint64_t> read;
+  };
+
+  /// Calls `part` for the one or two stretches of memory that hold `count` bytes from `at` on.
+  template <class Part>
+  void copy(std::size_t count, std::uint64_t at, Part&& part) const {
+    const std::size_t offset = at % capacity_;
+    const std::size_t first = std::min(count, capacity_ - offset);
+    if (first > 0) part(offset, std::size_t{0}, first);
+    if (count > first) part(std::size_t{0}, first, count - first);
+  }
+
+  Shared* shared_;
+  std::byte* data_;
+  std::size_t capacity_;
+};
+
+}  // namespace lockstep::transport

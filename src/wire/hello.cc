@@ -1,0 +1,61 @@
+#include "wire/hello.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "wire/bytes.h"
+
+namespace lockstep::wire {
+namespace {
+
+constexpr std::int32_t kMostRanks = 1 << 20;
+
+Status bad(std::string what) {
+  return {ErrorKind::data_error, Code::data_loss, "unreadable greeting: " + std::move(what)};
+}
+
+/// What strangers send is shown in logs.
+bool printable(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
+}
+
+}  // namespace
+
+std::array<std::byte, sizeof(Hello)> encode(const Hello& hello) noexcept {
+  std::array<std::byte, sizeof(Hello)> bytes;
+  put(bytes.data(), hello);
+  return bytes;
+}
+
+Status decode(std::span<const std::byte, sizeof(Hello)> bytes, Hello& hello) {
+  const auto read = get<Hello>(bytes.data());
+  if (read.protocol != kProtocol) {
+    return bad(
+        fmt::format("it speaks protocol {}, this program protocol {}; use the same version "
+                    "of lockstep on all ranks",
+                    read.protocol, kProtocol));
+  }
+  const auto purpose = static_cast<std::uint32_t>(read.purpose);
+  if (purpose < static_cast<std::uint32_t>(Purpose::join) ||
+      purpose > static_cast<std::uint32_t>(Purpose::data)) {
+    return bad(fmt::format("purpose {} is unknown", purpose));
+  }
+  if (read.size < 1 || read.size > kMostRanks || read.rank < 0 || read.rank >= read.size) {
+    return bad(fmt::format("rank {} of {} is impossible", read.rank, read.size));
+  }
+  if (read.replicas < 1 || read.replicas > kMostRanks) {
+    return bad(fmt::format("{} replicas are impossible", read.replicas));
+  }
+  if (!printable(read.host_name_text()) || !printable(read.address_text())) {
+    return bad("its name or address is not text");
+  }
+  hello = read;
+  return {};
+}
+
+std::string describe(const Hello& hello) {
+  return fmt::format("rank {} (pid {} on {})", hello.rank, hello.pid, hello.host_name_text());
+}
+
+}  // namespace lockstep::wire
