@@ -52,6 +52,8 @@ class Connection {
   [[nodiscard]] virtual Status error() const = 0;
   /// The peer's address, for messages.
   [[nodiscard]] virtual std::string peer() const = 0;
+  /// The network's own connection, which pollers watch: this one, or the one a wrapper (TLS) wraps.
+  [[nodiscard]] virtual Connection& underlying() noexcept { return *this; }
 };
 
 class Listener {
