@@ -43,7 +43,7 @@ std::unique_ptr<sys::Connection> ListeningSocket::accept() {
 }
 
 void SimPoller::watch(sys::Connection& connection, Interest interest) {
-  const auto& socket = own<Socket>(connection);
+  const auto& socket = own<Socket>(connection.underlying());
   const auto known = std::find_if(sockets_.begin(), sockets_.end(),
                                   [&](const Watched& w) { return w.socket == &socket; });
   if (known == sockets_.end()) {
@@ -61,7 +61,8 @@ void SimPoller::watch(sys::Listener& listener) {
 }
 
 void SimPoller::forget(sys::Connection& connection) noexcept {
-  std::erase_if(sockets_, [&](const Watched& w) { return w.socket == &connection; });
+  const sys::Connection* own = &connection.underlying();
+  std::erase_if(sockets_, [&](const Watched& w) { return w.socket == own; });
 }
 
 void SimPoller::forget(sys::Listener& listener) noexcept {

@@ -59,6 +59,8 @@ class Connection {
   [[nodiscard]] virtual std::string local_host() const { return {}; }
   /// False while the connection is still to be made: there is nothing a poller could watch.
   [[nodiscard]] virtual bool ready() const noexcept { return true; }
+  /// The network's own connection, which pollers watch: this one, or the one a wrapper (TLS) wraps.
+  [[nodiscard]] virtual Connection& underlying() noexcept { return *this; }
 };
 
 class Listener {

@@ -61,13 +61,14 @@ PosixPoller::PosixPoller()
 }
 
 void PosixPoller::watch(Connection& connection, Interest interest) {
-  set(fd_of<PosixConnection>(connection), events_of(interest));
+  set(fd_of<PosixConnection>(connection.underlying()), events_of(interest));
 }
 
 void PosixPoller::watch(Listener& listener) { set(fd_of<PosixListener>(listener), EPOLLIN); }
 
 void PosixPoller::forget(Connection& connection) noexcept {
-  if (const auto* own = dynamic_cast<const PosixConnection*>(&connection)) remove(own->fd());
+  const auto* own = dynamic_cast<const PosixConnection*>(&connection.underlying());
+  if (own != nullptr) remove(own->fd());
 }
 
 void PosixPoller::forget(Listener& listener) noexcept {

@@ -1,0 +1,89 @@
+#include "sys/private_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string_view>
+
+#include "lockstep/error.h"
+#include "sys/descriptor.h"
+#include "sys/os_error.h"
+
+namespace lockstep::sys {
+namespace {
+
+/// As a shell reads it back.
+std::string quoted(const std::string& path) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+,:=@%";
+  if (!path.empty() && path.find_first_not_of(kPlain) == std::string::npos) return path;
+  std::string text = "'";
+  for (const char c : path) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+Descriptor open_file(const std::string& path) {
+  // Without O_NONBLOCK a pipe of that name would keep us waiting for a writer.
+  Descriptor file(retry_on_signal(
+      [&] { return ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK); }));
+  if (file.valid()) return file;
+  const int error = errno;
+  if (error == ELOOP) {
+    throw ConfigError(
+        fmt::format("{0} is a symbolic link, which others may turn elsewhere; name the file "
+                    "itself: readlink -f {1}",
+                    path, quoted(path)),
+        Code::failed_precondition);
+  }
+  const Status why = os_error(fmt::format("cannot open {}", path), error);
+  throw ConfigError(why.message(), why.code());
+}
+
+void check(const std::string& path, const struct stat& file) {
+  if (!S_ISREG(file.st_mode)) {
+    throw ConfigError(fmt::format("{} is not a regular file; a secret must be in one", path),
+                      Code::failed_precondition);
+  }
+  if (file.st_uid != ::geteuid() && file.st_uid != 0) {
+    throw ConfigError(fmt::format("{} belongs to user {}, who may change it; make it yours: "
+                                  "chown {} {}",
+                                  path, file.st_uid, ::geteuid(), quoted(path)),
+                      Code::permission_denied);
+  }
+  constexpr mode_t kAll = 07777;
+  const mode_t mode = file.st_mode & kAll;
+  if ((mode & ~mode_t{0600}) != 0) {
+    throw ConfigError(fmt::format("{} has mode {:04o}: others may know the secret in it; close it "
+                                  "with chmod 600 {}, and better make a new secret",
+                                  path, mode, quoted(path)),
+                      Code::permission_denied);
+  }
+}
+
+}  // namespace
+
+std::size_t read_private_file(const std::string& path, std::span<std::byte> into) {
+  const Descriptor file = open_file(path);
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0) {
+    raise(os_error(fmt::format("cannot look at {}", path), errno));
+  }
+  check(path, info);
+  if (static_cast<std::size_t>(info.st_size) > into.size()) {
+    throw ConfigError(fmt::format("{} has {} bytes, which is too long; at most {} can be right",
+                                  path, info.st_size, into.size()));
+  }
+  std::size_t size = 0;
+  while (size < into.size()) {
+    const ssize_t got =
+        retry_on_signal([&] { return ::read(file.get(), into.data() + size, into.size() - size); });
+    if (got < 0) raise(os_error(fmt::format("cannot read {}", path), errno));
+    if (got == 0) break;
+    size += static_cast<std::size_t>(got);
+  }
+  return size;
+}
+
+}  // namespace lockstep::sys

@@ -1,0 +1,16 @@
+// Files that hold a secret: read only if nobody else could have read or written them.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace lockstep::sys {
+
+/// Reads the whole file and returns its size. The file must be a regular one, reached through no
+/// link in its last component, owned by this user or root, of mode 0600 or narrower, and fit into
+/// `into`. ConfigError otherwise, which names the file, what is wrong and the command that mends
+/// it, and nothing of the content.
+std::size_t read_private_file(const std::string& path, std::span<std::byte> into);
+
+}  // namespace lockstep::sys
