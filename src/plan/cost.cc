@@ -300,8 +300,11 @@ double estimate(const Algorithm& algorithm, const Request& request, const Layout
            arithmetic;
   }
   const LinkCost& link = access != Access::messages ? costs.memory : costs.tcp;
-  // A message through memory is copied in and out again, with a flag each way.
-  const double hops = access != Access::messages && algorithm.access == Access::messages ? 2 : 1;
+  // A message through memory that threads share is copied once, with a flag each way; one between
+  // processes is copied into a ring and out again.
+  double hops = 1;
+  if (algorithm.access == Access::messages && access == Access::shared) hops = 2;
+  if (algorithm.access == Access::messages && access == Access::slots) hops = 5;
   return hops * (starts * link.alpha_us + w.bytes * link.beta_us_per_byte) + arithmetic;
 }
 

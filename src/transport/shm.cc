@@ -244,7 +244,7 @@ plan::Access ShmLink::access(const Exposure& mine) const noexcept {
   const bool all = std::all_of(mine.inputs.begin(), mine.inputs.end(), reachable) &&
                    reachable(mine.output) && pieces <= kMostPieces &&
                    mine.inputs.size() <= kMostReplicas;
-  return all && pieces > 0 ? plan::Access::shared : plan::Access::slots;
+  return all ? plan::Access::shared : plan::Access::slots;
 }
 
 int ShmLink::begin(const wire::Descriptor& descriptor, const Exposure& mine, Staging staging) {
