@@ -158,6 +158,17 @@ TEST(Placement, PrecedenceAndOneWarningAboutOthers) {
   expect(kOwn, "LOCKSTEP_ADDRESSES", 1, "TF_CONFIG says rank 2 of 3, torchrun says rank 3 of 4");
 }
 
+TEST(Placement, ContradictionsInRankOrInSizeAlone) {
+  const auto warning = [](const char* rank, const char* size) {
+    const Logged logged;
+    place(with(kOwn, {{"RANK", rank}, {"WORLD_SIZE", size}}));
+    return logged.lines;
+  };
+  EXPECT_THAT(warning("0", "2"), ElementsAre(HasSubstr("torchrun says rank 0 of 2")));
+  EXPECT_THAT(warning("1", "3"), ElementsAre(HasSubstr("torchrun says rank 1 of 3")));
+  EXPECT_THAT(warning("1", "2"), IsEmpty());
+}
+
 TEST(Placement, OthersThatAgreeOrCannotBeReadAreNoMatter) {
   const Logged logged;
   EXPECT_EQ(place(with(kOwn, {{"RANK", "1"}, {"WORLD_SIZE", "2"}})).rank, 1);

@@ -174,6 +174,7 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     NoCluster, WrongTfConfig,
     testing::Values(
+        Wrong{R"({"\"\\": "a\", ", "b": [1, -2.5e3, true], "task": []})", 50, "a list"},
         Wrong{"[]", 0, "a list and must be an object"}, Wrong{"  3", 2, "a number"},
         Wrong{R"({"cluster": []})", 12, "\"cluster\" is a list"},
         Wrong{R"({"cluster": "a:1"})", 12, "a string and must be an object"},
