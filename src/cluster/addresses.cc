@@ -1,0 +1,77 @@
+#include "cluster/addresses.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "lockstep/error.h"
+#include "sys/address.h"
+
+namespace lockstep::cluster {
+namespace {
+
+using sys::Address;
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  return text;
+}
+
+bool is_tcp(const std::string& address) {
+  return Address::parse(address).kind == Address::Kind::tcp;
+}
+
+/// One spelling for one place: names of hosts do not tell capitals from small letters.
+std::string canonical(const std::string& text) {
+  Address address = Address::parse(text);
+  address.host = lower(address.host);
+  return address.to_string();
+}
+
+}  // namespace
+
+std::string address_problem(const std::string& address) {
+  try {
+    const Address parsed = Address::parse(address);
+    if (parsed.kind == Address::Kind::tcp && parsed.port == 0) {
+      return fmt::format("\"{}\" has port 0; others must know the port beforehand, 1 to 65535",
+                         address);
+    }
+    return {};
+  } catch (const ConfigError& e) {
+    return e.what();
+  }
+}
+
+bool is_loopback(const std::string& address) {
+  const Address parsed = Address::parse(address);
+  if (parsed.kind == Address::Kind::unix_socket) return true;
+  const std::string host = lower(parsed.host);
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+void check_together(std::string_view source, std::span<const Entry> entries) {
+  std::map<std::string, const Entry*> seen;
+  const Entry* near = nullptr;
+  const Entry* far = nullptr;
+  for (const Entry& entry : entries) {
+    if (entry.address.empty()) continue;
+    const auto [place, is_new] = seen.emplace(canonical(entry.address), &entry);
+    if (!is_new) {
+      throw ConfigError(fmt::format("{}: {} and {} have the same address, {}; give each its own",
+                                    source, place->second->name, entry.name, entry.address));
+    }
+    if (is_tcp(entry.address)) (is_loopback(entry.address) ? near : far) = &entry;
+  }
+  if (near != nullptr && far != nullptr) {
+    throw ConfigError(fmt::format(
+        "{}: {} is at {}, which only its own host can reach, but {} is at {}; give every task an "
+        "address that all hosts reach",
+        source, near->name, near->address, far->name, far->address));
+  }
+}
+
+}  // namespace lockstep::cluster
