@@ -118,14 +118,34 @@ int TlsConnection::take(std::span<std::byte> into) noexcept {
 }
 
 int TlsConnection::give(std::span<const std::byte> from) noexcept {
+  if (!give_held()) return -1;
   const auto [bytes, state] = inner_->write(from);
-  if (bytes > 0) return static_cast<int>(bytes);
-  if (state == Transfer::State::open) {
-    blocked_ = Blocked::writing;
-  } else {
+  if (state != Transfer::State::open) {
     deaf_ = true;
+    return -1;
   }
+  const std::span<const std::byte> rest = from.subspan(bytes);
+  const bool changing_keys = state_ == State::done && SSL_in_init(ssl_.get()) != 0;
+  if (changing_keys && rest.size() <= held_.size()) {
+    std::copy(rest.begin(), rest.end(), held_.begin());
+    held_size_ = rest.size();
+    return static_cast<int>(from.size());
+  }
+  if (bytes > 0) return static_cast<int>(bytes);
+  blocked_ = Blocked::writing;
   return -1;
+}
+
+bool TlsConnection::give_held() noexcept {
+  while (held_size_ > 0) {
+    const auto [bytes, state] = inner_->write(std::span(held_).first(held_size_));
+    if (state != Transfer::State::open) deaf_ = true;
+    if (state == Transfer::State::open && bytes == 0) blocked_ = Blocked::writing;
+    if (bytes == 0) return false;
+    std::copy(held_.begin() + static_cast<std::ptrdiff_t>(bytes), held_.end(), held_.begin());
+    held_size_ -= bytes;
+  }
+  return true;
 }
 
 // A server's memory is not for strangers. OpenSSL would take a greeting of 128 KiB, and the room
@@ -222,22 +242,25 @@ bool TlsConnection::writable() noexcept {
     assert(sent == sealed_);
     stuck_ = false;
   }
-  if (records_ >= records_per_key_) {
-    if (SSL_key_update(ssl, SSL_KEY_UPDATE_NOT_REQUESTED) != 1) {
-      fail(Fault::internal);
-      return false;
-    }
-    records_ = 0;
-  }
-  // Sent by itself: a write that stops half-way then always stops in the caller's own record.
-  if (SSL_get_key_update_type(ssl) != SSL_KEY_UPDATE_NONE || SSL_in_init(ssl) != 0) {
+  // A peer that asks for changes faster than it takes the answers. While one is half sent no data
+  // may be sealed: it would not be known whether it was.
+  if (SSL_in_init(ssl) != 0) {
     const int result = SSL_do_handshake(ssl);
     if (result != 1) {
       judge(result);
       return false;
     }
   }
-  return true;
+  return records_ < records_per_key_ || change_keys();
+}
+
+bool TlsConnection::change_keys() noexcept {
+  if (!give_held()) return false;
+  records_ = 0;
+  const bool changed = SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) == 1 &&
+                       SSL_do_handshake(ssl_.get()) == 1;
+  if (!changed && !deaf_) fail(Fault::internal);
+  return changed;
 }
 
 Transfer TlsConnection::read(std::span<std::byte> into) noexcept {

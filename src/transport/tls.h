@@ -139,6 +139,7 @@ class TlsConnection final : public sys::Connection {
   // Between OpenSSL and the plain connection.
   int take(std::span<std::byte> into) noexcept;
   int give(std::span<const std::byte> from) noexcept;
+  bool give_held() noexcept;
   bool plausible(std::span<const std::byte> greeting) noexcept;
 
   /// What a call into OpenSSL that did not succeed means; sets fault_ or blocked_.
@@ -149,6 +150,7 @@ class TlsConnection final : public sys::Connection {
   bool established() noexcept;
   /// True if application data can be written now: no record and no change of keys is half sent.
   bool writable() noexcept;
+  bool change_keys() noexcept;
   void say_goodbye() noexcept;
   [[nodiscard]] bool is_server() const noexcept { return lookup_ != nullptr; }
   [[nodiscard]] Status wrong_key() const;
@@ -173,6 +175,10 @@ class TlsConnection final : public sys::Connection {
   std::optional<PairKey> key_;               // the client's, until it is used
   std::shared_ptr<const KeyLookup> lookup_;  // the server's
   std::array<std::byte, 9> greeting_{};      // its first bytes: record and message header
+  // A change of keys that the socket did not take. Reading stands still in OpenSSL while one is
+  // half sent: two peers with full sockets would wait for each other.
+  std::array<std::byte, 64> held_{};
+  std::size_t held_size_ = 0;
 };
 
 /// The settings of one side, made once for all its connections.

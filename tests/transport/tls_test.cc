@@ -336,6 +336,21 @@ TEST_P(Tls, KeysChangeOnTheWay) {
   EXPECT_TRUE(client_->error().ok());
 }
 
+// Both peers may come to a change of keys with full sockets: each must still read.
+TEST_P(Tls, AChangeOfKeysThatDoesNotFitKeepsNobodyFromReading) {
+  for (std::size_t room = 0; room < 60; room += 4) {
+    client_tap_ = {};
+    open_and_shake({.records_per_key = 1});
+    expect_passes(*client_, *server_, pattern(10, 1));
+    client_tap_.budget = room;
+    const Bytes late = pattern(100, 2);
+    EXPECT_EQ(client_->write(late).bytes, 0U);
+    expect_passes(*server_, *client_, pattern(50'000, 3));
+    client_tap_.budget = SIZE_MAX;
+    expect_passes(*client_, *server_, late);
+  }
+}
+
 // Whoever reads until nothing comes has everything, whatever lies in OpenSSL.
 TEST_P(Tls, ReadUntilNothingLeavesNothing) {
   open_and_shake({.records_per_key = 2});
