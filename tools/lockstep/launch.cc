@@ -220,7 +220,10 @@ Command add_exec(CLI::App& application, const ProgramWords& program) {
   parser->group("");  // for `launch`, not for users
   parser->allow_extras();
   parser->add_option("--launcher", options->launcher, "Process id of the launcher")->required();
-  parser->add_flag("!--silent", options->complain, "Do not say why a program cannot be started");
+  parser
+      ->add_option("--problem-file", options->problem_file,
+                   "Where to say why the program cannot be started")
+      ->type_name("FILE");
   const auto keep = std::make_shared<std::string>();
   parser->add_option("--keep", *keep, "No program: tidy up when the launcher has died")
       ->type_name("DIR");

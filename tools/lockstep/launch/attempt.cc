@@ -71,13 +71,14 @@ void Attempt::start(const ClusterSettings& cluster) {
   const std::vector<std::string> own = own_environment();
   for (int local = 0; local < cluster.placement.local_size(); ++local) {
     const int number = cluster.placement.first_rank() + local;
-    auto process = processes_.spawn({.argv = trampoline_command({.launcher = cluster.launcher_pid,
-                                                                 .complain = local == 0,
-                                                                 .program = options_.program}),
-                                     .environment = rank_environment(own, cluster, local),
-                                     .input = sys::Command::Input::empty,
-                                     .output = sys::Command::Output::pipe,
-                                     .group = sys::Command::Group::own});
+    auto process =
+        processes_.spawn({.argv = trampoline_command({.launcher = cluster.launcher_pid,
+                                                      .problem_file = options_.problem_file,
+                                                      .program = options_.program}),
+                          .environment = rank_environment(own, cluster, local),
+                          .input = sys::Command::Input::empty,
+                          .output = sys::Command::Output::pipe,
+                          .group = sys::Command::Group::own});
     ranks_.push_back(std::make_unique<Rank>(number, std::move(process), clock_.now(),
                                             logs_.at(static_cast<std::size_t>(local)), display_));
   }

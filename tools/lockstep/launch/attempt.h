@@ -30,6 +30,7 @@ namespace lockstep::tool {
 
 struct AttemptOptions {
   std::vector<std::string> program;
+  std::string problem_file = {};  // see trampoline.h
   Duration settle = Duration::zero();
   Duration grace = Duration::zero();
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <string.h>
 
+#include <algorithm>
 #include <chrono>
 #include <string_view>
 
@@ -25,6 +26,15 @@ std::string describe(const RankFailure& failure) {
 
 std::vector<std::string> failure_report(const AttemptResult& result) {
   std::vector<std::string> lines;
+  if (!result.not_started.empty()) {
+    // The same on every rank, most often; then there is nothing to add.
+    lines.push_back(result.not_started);
+    const sys::ExitStatus& first = result.failures.front().status;
+    if (std::all_of(result.failures.begin(), result.failures.end(),
+                    [&](const RankFailure& failure) { return failure.status == first; })) {
+      return lines;
+    }
+  }
   std::size_t next = 0;
   if (result.failed_before_stop) {
     const RankFailure& first = result.failures.front();
@@ -45,7 +55,7 @@ std::vector<std::string> failure_report(const AttemptResult& result) {
   for (; next < result.failures.size(); ++next) {
     const RankFailure& failure = result.failures[next];
     if (failure.by_launcher) {
-      add(ended, fmt::format("{} ({})", failure.rank, failure.status.to_string()));
+      add(ended, fmt::format("rank {} ({})", failure.rank, failure.status.to_string()));
     } else {
       add(others, fmt::format("rank {} {}", failure.rank, failure.status.to_string()));
     }

@@ -26,6 +26,7 @@ struct AttemptResult {
   std::vector<RankFailure> failures = {};  // in the order they were noticed
   std::optional<int> stopped_by = {};      // a signal that asked the launcher to end
   bool failed_before_stop = false;         // a rank failed without being asked to end
+  std::string not_started = {};            // why the program could not be started; empty: it was
 
   [[nodiscard]] bool success() const noexcept { return failures.empty(); }
 };

@@ -8,6 +8,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "base/deadline.h"
 #include "launch/attempt.h"
@@ -154,10 +155,15 @@ class Launcher {
       cluster.key_file = directory.path() + "/key";
       write_new_key(cluster.key_file);
     }
-    return Attempt(
-               {.program = options_.program, .settle = options_.settle, .grace = options_.grace},
-               processes_, signals_, display_, logs_)
-        .run(cluster);
+    const std::string problem_file = directory.path() + "/problem";
+    AttemptResult result = Attempt({.program = options_.program,
+                                    .problem_file = problem_file,
+                                    .settle = options_.settle,
+                                    .grace = options_.grace},
+                                   processes_, signals_, display_, logs_)
+                               .run(cluster);
+    std::getline(std::ifstream(problem_file), result.not_started);
+    return result;
   }
 
   void give_up() {

@@ -1,5 +1,6 @@
 #include "launch/trampoline.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -10,8 +11,21 @@
 
 #include "launch/exit_codes.h"
 #include "launch/program.h"
+#include "sys/descriptor.h"
 
 namespace lockstep::tool {
+namespace {
+
+void report(const std::string& file, const std::string& problem) {
+  if (file.empty()) {
+    fmt::print(stderr, "lockstep: {}\n", problem);
+    return;
+  }
+  const sys::Descriptor made(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (made.valid() && ::write(made.get(), problem.data(), problem.size()) < 0) return;
+}
+
+}  // namespace
 
 int run_trampoline(const TrampolineOptions& options) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -24,7 +38,7 @@ int run_trampoline(const TrampolineOptions& options) {
     ::execv(program.path.c_str(), argv.data());
     program = exec_failed(options.program.front(), errno);
   }
-  if (options.complain) fmt::print(stderr, "lockstep: {}\n", program.problem);
+  report(options.problem_file, program.problem);
   return program.exit_code;
 }
 
@@ -32,7 +46,9 @@ std::vector<std::string> trampoline_command(const TrampolineOptions& options) {
   // Not by its name: the file may have been replaced meanwhile.
   std::vector<std::string> words = {"/proc/self/exe", "exec", "--launcher",
                                     std::to_string(options.launcher)};
-  if (!options.complain) words.emplace_back("--silent");
+  if (!options.problem_file.empty()) {
+    words.insert(words.end(), {"--problem-file", options.problem_file});
+  }
   words.emplace_back("--");
   words.insert(words.end(), options.program.begin(), options.program.end());
   return words;

@@ -12,8 +12,10 @@
 namespace lockstep::tool {
 
 struct TrampolineOptions {
-  int launcher = 0;      // its pid
-  bool complain = true;  // say why a program cannot be started; one rank does for all
+  int launcher = 0;  // its pid
+  /// Where to say why the program cannot be started: a file that the first to have a problem makes.
+  /// Empty: standard error.
+  std::string problem_file = {};
   std::vector<std::string> program;
 };
 
