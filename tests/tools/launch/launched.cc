@@ -2,11 +2,11 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
+#include <fstream>
 
 #include "base/deadline.h"
 #include "launch/rank_environment.h"
@@ -88,11 +88,16 @@ std::vector<std::string> ranks_of(int n, const std::string& script,
 
 bool gone(int pid) {
   const Deadline deadline = Deadline::after(kLongest);
-  while (::kill(pid, 0) == 0) {
+  // What was orphaned may stay a zombie until the machine's first process gets round to it.
+  for (;;) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+    std::string text;
+    if (!std::getline(file, text)) return true;
+    const auto name_end = text.rfind(") ");
+    if (name_end != std::string::npos && text[name_end + 2] == 'Z') return true;
     if (deadline.passed()) return false;
     ::poll(nullptr, 0, 10);
   }
-  return errno == ESRCH;
 }
 
 }  // namespace lockstep::tool

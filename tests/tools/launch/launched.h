@@ -56,7 +56,7 @@ Finished launch_command(std::vector<std::string> arguments, std::vector<std::str
 std::vector<std::string> ranks_of(int n, const std::string& script,
                                   std::vector<std::string> options = {});
 
-/// Waits until a process is gone, not even a zombie; false after 20 s.
+/// Waits until a process is dead; false after 20 s.
 bool gone(int pid);
 
 }  // namespace lockstep::tool

@@ -42,16 +42,11 @@ Display::Display(DisplayOptions options) : options_(options), output_(STDOUT_FIL
   if (!same_file(STDOUT_FILENO, STDERR_FILENO)) errors_.emplace(STDERR_FILENO);
 }
 
-std::string Display::prefix_of(const Outlet& outlet, int rank) const {
+std::string Display::prefix(Stream stream, int rank) {
   if (!options_.prefix) return {};
-  if (!options_.color || !outlet.terminal()) return fmt::format("[{}] ", rank);
+  if (!options_.color || !outlet(stream).terminal()) return fmt::format("[{}] ", rank);
   return fmt::format("\033[{}m[{}]\033[0m ",
                      kColors.at(static_cast<std::size_t>(rank) % kColors.size()), rank);
-}
-
-void Display::show(Stream stream, int rank, std::string_view text) {
-  Outlet& to = outlet(stream);
-  to.put(rank, prefix_of(to, rank), text);
 }
 
 void Display::say_text(std::string_view text) {

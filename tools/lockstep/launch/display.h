@@ -1,7 +1,8 @@
 // Display: what the user sees of all ranks, and the launcher's own messages between it.
 //
-//   display.show(Display::Stream::output, rank, "loss 0.31\n");   // "[2] loss 0.31"
-//   display.say("restart {} in 1 s", 1);                         // "lockstep: restart 1 in 1 s"
+//   const std::string prefix = display.prefix(Display::Stream::output, 2);
+//   display.outlet(Display::Stream::output).put(2, prefix, "loss 0.31\n");   // "[2] loss 0.31"
+//   display.say("restart {} in 1 s", 1);                          // "lockstep: restart 1 in 1 s"
 //
 // Thread rule: one thread.
 #pragma once
@@ -29,7 +30,8 @@ class Display {
   /// Standard output and standard error of this process. If both are one, the order is kept.
   explicit Display(DisplayOptions options);
 
-  void show(Stream stream, int rank, std::string_view text);
+  /// What stands before the lines of a rank.
+  [[nodiscard]] std::string prefix(Stream stream, int rank);
   template <class... Args>
   void say(fmt::format_string<Args...> format, Args&&... args) {
     say_text(fmt::format(format, std::forward<Args>(args)...));
@@ -46,8 +48,6 @@ class Display {
   void say_dropped();
 
  private:
-  [[nodiscard]] std::string prefix_of(const Outlet& outlet, int rank) const;
-
   DisplayOptions options_;
   Outlet output_;
   std::optional<Outlet> errors_;  // absent: the same as output_

@@ -17,8 +17,12 @@ Rank::Rank(int number, std::unique_ptr<sys::Process> process, Time started, Rank
       started_(started),
       log_(log),
       display_(display),
-      pipes_{Pipe{.stream = Display::Stream::output, .descriptor = process_->take_output()},
-             Pipe{.stream = Display::Stream::errors, .descriptor = process_->take_errors()}} {}
+      pipes_{Pipe{.stream = Display::Stream::output,
+                  .prefix = display.prefix(Display::Stream::output, number),
+                  .descriptor = process_->take_output()},
+             Pipe{.stream = Display::Stream::errors,
+                  .prefix = display.prefix(Display::Stream::errors, number),
+                  .descriptor = process_->take_errors()}} {}
 
 bool Rank::drained() const noexcept {
   return !pipes_[0].descriptor.valid() && !pipes_[1].descriptor.valid();
@@ -57,7 +61,7 @@ void Rank::close(Pipe& pipe) {
 
 void Rank::show(const Pipe& pipe, std::string_view text) {
   if (pipe.stream == Display::Stream::errors) last_errors_.add(text);
-  display_.show(pipe.stream, number_, text);
+  display_.outlet(pipe.stream).put(number_, pipe.prefix, text);
 }
 
 }  // namespace lockstep::tool

@@ -4,6 +4,8 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "base/clock.h"
 #include "launch/display.h"
@@ -20,6 +22,7 @@ class Rank {
   /// One of the pipes.
   struct Pipe {
     Display::Stream stream;
+    std::string prefix;
     sys::Descriptor descriptor;  // invalid once the writers are gone
     HeldLines held = {};
   };
