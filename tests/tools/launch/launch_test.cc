@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -186,6 +187,16 @@ TEST(Launch, AProgramThatCannotBeExecuted) {
   finished = launch_command({"-n", "1", "--", directory.path()});
   EXPECT_EQ(finished.status, exited(126));
   EXPECT_THAT(finished.err, HasSubstr("is a directory"));
+}
+
+TEST(Launch, ALimitIsNamedWithTheRankThatHitIt) {
+  const TemporaryDirectory parent;
+  const std::string limited = "ulimit -n 64; XDG_RUNTIME_DIR=" + parent.path() +
+                              " '" LOCKSTEP_COMMAND
+                              "' launch -n 60 -- sleep 600 2>&1 | "
+                              "grep -q 'cannot start rank [0-9]* of 60: .*ulimit -n'";
+  EXPECT_EQ(std::system(limited.c_str()), 0);  // NOLINT(cert-env33-c): the point of the test
+  EXPECT_THAT(files_in(parent.path()), testing::IsEmpty());
 }
 
 TEST(Launch, WhatARankLeavesBehindIsEnded) {

@@ -1,11 +1,13 @@
 #include "launch/attempt.h"
 
+#include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 
+#include "base/status.h"
 #include "launch/trampoline.h"
 
 namespace lockstep::tool {
@@ -46,7 +48,7 @@ AttemptResult Attempt::run(const ClusterSettings& cluster) {
   start(cluster);
   while (!finished()) wait();
   for (auto& rank : ranks_) {
-    for (Rank::Pipe& pipe : rank->pipes()) rank->close(pipe);
+    for (Rank::Pipe& pipe : rank->pipes()) rank->finish(pipe, now_);
     if (!rank->ended()) {
       display_.say("rank {} (pid {}) does not end, not even by SIGKILL; it is left behind",
                    rank->number(), rank->process().pid());
@@ -71,16 +73,30 @@ void Attempt::start(const ClusterSettings& cluster) {
   const std::vector<std::string> own = own_environment();
   for (int local = 0; local < cluster.placement.local_size(); ++local) {
     const int number = cluster.placement.first_rank() + local;
-    auto process =
-        processes_.spawn({.argv = trampoline_command({.launcher = cluster.launcher_pid,
-                                                      .problem_file = options_.problem_file,
-                                                      .program = options_.program}),
-                          .environment = rank_environment(own, cluster, local),
-                          .input = sys::Command::Input::empty,
-                          .output = sys::Command::Output::pipe,
-                          .group = sys::Command::Group::own});
-    ranks_.push_back(std::make_unique<Rank>(number, std::move(process), clock_.now(),
+    ranks_.push_back(std::make_unique<Rank>(number, spawn(own, cluster, local), clock_.now(),
                                             logs_.at(static_cast<std::size_t>(local)), display_));
+  }
+}
+
+std::unique_ptr<sys::Process> Attempt::spawn(const std::vector<std::string>& own,
+                                             const ClusterSettings& cluster, int local) {
+  try {
+    return processes_.spawn({.argv = trampoline_command({.launcher = cluster.launcher_pid,
+                                                         .problem_file = options_.problem_file,
+                                                         .program = options_.program}),
+                             .environment = rank_environment(own, cluster, local),
+                             .input = sys::Command::Input::empty,
+                             .output = sys::Command::Output::pipe,
+                             .group = sys::Command::Group::own});
+  } catch (const SystemError& error) {
+    // The command may be megabytes long; the cause stands at the end.
+    constexpr std::size_t kEnough = 300;
+    std::string why = error.what();
+    if (why.size() > kEnough) why = "..." + why.substr(why.size() - kEnough);
+    raise(
+        Status(ErrorKind::system_error, error.code(),
+               fmt::format("cannot start rank {} of {}: {}", cluster.placement.first_rank() + local,
+                           cluster.placement.size(), why)));
   }
 }
 

@@ -58,6 +58,8 @@ class Attempt {
   };
 
   void start(const ClusterSettings& cluster);
+  std::unique_ptr<sys::Process> spawn(const std::vector<std::string>& own,
+                                      const ClusterSettings& cluster, int local);
   [[nodiscard]] bool finished() const;
   void wait();
   void watch(int descriptor, short events, Watch who);

@@ -21,6 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view kMark = "LOCKSTEP_LAUNCHER_PID=";
 constexpr int kMostRounds = 100;  // against processes that start others while they are killed
 
 bool holds(const std::string& environment, const std::string& entry) {
@@ -64,11 +65,16 @@ int run_keeper(const KeeperOptions& options) {
     int signal = 0;
     ::sigwait(&all, &signal);
   }
-  const std::string entry = "LOCKSTEP_LAUNCHER_PID=" + std::to_string(options.launcher);
+  const std::string entry = std::string(kMark) + std::to_string(options.launcher);
   for (int round = 0; round < kMostRounds && kill_all_with(entry) > 0; ++round) ::usleep(10'000);
   std::error_code ignored;
   fs::remove_all(options.directory, ignored);
   return 0;
+}
+
+std::vector<std::string> keeper_environment(std::vector<std::string> own) {
+  std::erase_if(own, [](const std::string& entry) { return entry.starts_with(kMark); });
+  return own;
 }
 
 std::vector<std::string> keeper_command(const KeeperOptions& options) {

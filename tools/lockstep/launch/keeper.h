@@ -22,6 +22,10 @@ int run_keeper(const KeeperOptions& options);
 /// The command line that runs the options above in a child of this process.
 std::vector<std::string> keeper_command(const KeeperOptions& options);
 
+/// For the keeper of this process: without what would make it a victim of an outer launcher's
+/// keeper.
+std::vector<std::string> keeper_environment(std::vector<std::string> own);
+
 /// Kills the processes of this user whose environment holds this entry, "NAME=value". Returns how
 /// many were found.
 int kill_all_with(const std::string& entry);

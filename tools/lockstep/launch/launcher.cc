@@ -138,6 +138,7 @@ class Launcher {
     const RunDirectory directory;
     const auto keeper =
         processes_.spawn({.argv = keeper_command({.launcher = pid, .directory = directory.path()}),
+                          .environment = keeper_environment(own_environment()),
                           .input = sys::Command::Input::empty,
                           .group = sys::Command::Group::own});
     ClusterSettings cluster{.placement = options_.placement,

@@ -34,16 +34,20 @@ bool Rank::look() {
   return ended();
 }
 
-void Rank::read(Pipe& pipe, Time now) {
+bool Rank::read(Pipe& pipe, Time now) {
   static constexpr std::size_t kAtOnce = std::size_t{64} << 10;
   std::array<char, kAtOnce> bytes;  // NOLINT: filled by read()
   const ssize_t size = sys::retry_on_signal(
       [&] { return ::read(pipe.descriptor.get(), bytes.data(), bytes.size()); });
-  if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-  if (size <= 0) return close(pipe);
+  if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+  if (size <= 0) {
+    close(pipe);
+    return false;
+  }
   const std::string_view text(bytes.data(), static_cast<std::size_t>(size));
   if (const Status status = log_.write(text); !status.ok()) display_.say_text(status.message());
   pipe.held.add(text, now, [&](std::string_view line) { show(pipe, line); });
+  return true;
 }
 
 void Rank::show_due(Time now) {
@@ -52,6 +56,13 @@ void Rank::show_due(Time now) {
       pipe.held.flush([&](std::string_view part) { show(pipe, part); });
     }
   }
+}
+
+void Rank::finish(Pipe& pipe, Time now) {
+  constexpr int kMostReads = 16;  // somebody may still be writing
+  for (int i = 0; i < kMostReads && pipe.descriptor.valid() && read(pipe, now); ++i) {
+  }
+  close(pipe);
 }
 
 void Rank::close(Pipe& pipe) {

@@ -43,14 +43,15 @@ class Rank {
   bool look();
   [[nodiscard]] const std::optional<sys::ExitStatus>& status() const noexcept { return status_; }
 
-  /// Takes what is in a pipe, at most 64 KiB of it.
-  void read(Pipe& pipe, Time now);
+  /// Takes what is in a pipe, at most 64 KiB of it. False if there is nothing.
+  bool read(Pipe& pipe, Time now);
   /// Shows the beginnings of lines that have waited enough.
   void show_due(Time now);
-  /// No more is read; what there is of a line is shown.
-  void close(Pipe& pipe);
+  /// Takes what a pipe holds now and no more; what there is of a line is shown.
+  void finish(Pipe& pipe, Time now);
 
  private:
+  void close(Pipe& pipe);
   void show(const Pipe& pipe, std::string_view text);
 
   int number_;
