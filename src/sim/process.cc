@@ -1,6 +1,10 @@
 #include "sim/process.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
@@ -64,12 +68,45 @@ class Handle final : public sys::Process {
     return running_.status();
   }
 
+  [[nodiscard]] int end_descriptor() override { return running_.end_descriptor(); }
+  [[nodiscard]] sys::Descriptor take_output() override { return running_.take_output(); }
+  [[nodiscard]] sys::Descriptor take_errors() override { return running_.take_errors(); }
+
  private:
   World& world_;
   Running& running_;
 };
 
 }  // namespace
+
+Running::Running(World& world, int pid, sys::Command command)
+    : world_(world), pid_(pid), command_(std::move(command)) {
+  if (command_.output != sys::Command::Output::pipe) return;
+  output_ = open_pipe();
+  errors_ = open_pipe();
+}
+
+Running::Pipe Running::open_pipe() {
+  int ends[2] = {-1, -1};
+  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) raise(sys::os_error("cannot make a pipe", errno));
+  return {.reads = sys::Descriptor(ends[0]), .writes = sys::Descriptor(ends[1])};
+}
+
+void Running::write(const Pipe& pipe, std::string_view text) {
+  // The reader may be gone; that must not raise SIGPIPE in the simulation.
+  if (!pipe.writes.valid()) return;
+  pollfd reader{.fd = pipe.writes.get(), .events = POLLOUT, .revents = 0};
+  if (::poll(&reader, 1, 0) != 1 || (reader.revents & POLLERR) != 0) return;
+  if (::write(pipe.writes.get(), text.data(), text.size()) < 0) return;
+}
+
+int Running::end_descriptor() {
+  if (!ended_.valid()) {
+    ended_ = sys::Descriptor(::eventfd(status_ ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!ended_.valid()) raise(sys::os_error("cannot make an eventfd", errno));
+  }
+  return ended_.get();
+}
 
 void Running::after(Duration wait, std::function<void()> act) {
   world_.schedule_after(wait, [this, act = std::move(act)] { act_or_defer(act); });
@@ -126,6 +163,9 @@ void Running::end(ExitStatus status) {
   if (status_) return;
   status_ = status;
   deferred_.clear();
+  output_.writes = {};
+  errors_.writes = {};
+  if (ended_.valid()) ::eventfd_write(ended_.get(), 1);
   world_.note(static_cast<std::uint64_t>(pid_) << 16 | static_cast<std::uint64_t>(status.value));
   for (const auto& act : std::exchange(on_end_, {})) act();
 }

@@ -3,7 +3,8 @@
 // A program is a function installed under its path; spawn() calls it once, soon after, with the
 // Running process it is. It goes on through events of its own (after()) or is driven from outside
 // by somebody who asks runs(). It ends by exit() or by a signal; a stopped one does nothing until
-// resumed: what came due meanwhile happens then.
+// resumed: what came due meanwhile happens then. Its pipes are real ones, filled by print() in
+// virtual time.
 //
 //   Processes processes(world);
 //   processes.install("worker", [&](Running& self) {
@@ -22,9 +23,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "sim/world.h"
+#include "sys/descriptor.h"
 #include "sys/proc.h"
 
 namespace lockstep::sim {
@@ -32,8 +36,8 @@ namespace lockstep::sim {
 /// A process from the inside. Lives as long as its Processes, ended or not.
 class Running {
  public:
-  Running(World& world, int pid, sys::Command command)
-      : world_(world), pid_(pid), command_(std::move(command)) {}
+  /// SystemError if the pipes the command asks for cannot be had.
+  Running(World& world, int pid, sys::Command command);
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
@@ -47,15 +51,30 @@ class Running {
   /// Does something later, unless the process has ended by then.
   void after(Duration wait, std::function<void()> act);
   void exit(int value);
+  /// Writes to a pipe as a program would; lost without a pipe, and where the pipe is full.
+  void print(std::string_view text) { write(output_, text); }
+  void print_error(std::string_view text) { write(errors_, text); }
   /// Replaces what a signal does; kill, stop and resume cannot be caught.
   void on_signal(sys::Signal which, std::function<void()> act);
   /// Called once, when the process has ended, however.
   void on_end(std::function<void()> act) { on_end_.push_back(std::move(act)); }
 
+  /// For the handle, as sys::Process gives them.
+  int end_descriptor();
+  sys::Descriptor take_output() { return std::move(output_.reads); }
+  sys::Descriptor take_errors() { return std::move(errors_.reads); }
+
   /// A signal takes effect after a moment given by the seed.
   void receive(sys::Signal which);
 
  private:
+  struct Pipe {
+    sys::Descriptor reads;
+    sys::Descriptor writes;
+  };
+
+  static Pipe open_pipe();
+  static void write(const Pipe& pipe, std::string_view text);
   void deliver(sys::Signal which);
   void act_or_defer(const std::function<void()>& act);
   void end(sys::ExitStatus status);
@@ -65,6 +84,9 @@ class Running {
   sys::Command command_;
   bool stopped_ = false;
   std::optional<sys::ExitStatus> status_;
+  Pipe output_;
+  Pipe errors_;
+  sys::Descriptor ended_;  // made when somebody asks
   std::map<sys::Signal, std::function<void()>> handlers_;
   std::vector<std::function<void()>> on_end_;
   std::vector<std::function<void()>> deferred_;  // due while stopped

@@ -58,7 +58,8 @@ std::string ExitStatus::to_string() const {
       return fmt::format("exited with {}", value);
     case How::signalled: {
       const char* name = sigabbrev_np(value);
-      return fmt::format("killed by signal {} ({})", value, name != nullptr ? name : "?");
+      return fmt::format("killed by signal {} ({}){}", value, name != nullptr ? name : "?",
+                         core_dumped ? ", core dumped" : "");
     }
     case How::unknown:
       break;

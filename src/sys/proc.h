@@ -17,14 +17,24 @@
 
 #include "base/deadline.h"
 #include "base/status.h"
+#include "sys/descriptor.h"
 
 namespace lockstep::sys {
 
 struct Command {
+  enum class Input : unsigned char { inherit, empty };
+  enum class Output : unsigned char { inherit, pipe };
+  /// own: it leads a process group. Signals go to the whole group, and what is left of the group
+  /// is killed when the end of the process is noticed.
+  enum class Group : unsigned char { inherit, own };
+
   std::vector<std::string> argv;  // a program without '/' is looked up in PATH
   /// "NAME=value" each, and nothing else; absent: this process's own.
   std::optional<std::vector<std::string>> environment = std::nullopt;
   std::string directory = {};  // where it starts; empty: here
+  Input input = Input::inherit;
+  Output output = Output::inherit;  // standard output and standard error, a pipe each
+  Group group = Group::inherit;
 
   /// For messages; quoted where a shell would need it.
   [[nodiscard]] std::string to_string() const;
@@ -51,9 +61,10 @@ struct ExitStatus {
   };
   How how = How::exited;
   int value = 0;
+  bool core_dumped = false;
 
   [[nodiscard]] bool success() const noexcept { return how == How::exited && value == 0; }
-  /// "exited with 3", "killed by signal 9 (KILL)".
+  /// "exited with 3", "killed by signal 9 (KILL)", "killed by signal 11 (SEGV), core dumped".
   [[nodiscard]] std::string to_string() const;
   friend bool operator==(const ExitStatus&, const ExitStatus&) = default;
 };
@@ -69,6 +80,12 @@ class Process {
   virtual std::optional<ExitStatus> poll() = 0;
   /// Waits for the end; empty at the deadline.
   virtual std::optional<ExitStatus> wait(Deadline deadline) = 0;
+
+  /// Becomes readable when the process has ended: for one poll(2) over many. Stays ours.
+  [[nodiscard]] virtual int end_descriptor() = 0;
+  /// The read ends of its pipes, non-blocking; each is given away once, invalid without a pipe.
+  [[nodiscard]] virtual Descriptor take_output() = 0;
+  [[nodiscard]] virtual Descriptor take_errors() = 0;
 };
 
 class Processes {

@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -70,6 +72,71 @@ TEST(PosixProcesses, LettingGoKillsAndReaps) {
   process.reset();
   EXPECT_EQ(::kill(pid, 0), -1) << "a zombie is left";
   EXPECT_EQ(errno, ESRCH);
+}
+
+TEST(PosixProcesses, EmptyInputEndsAtOnce) {
+  EXPECT_TRUE(
+      run({.argv = {"/bin/sh", "-c", "! read line"}, .input = Command::Input::empty}).success());
+}
+
+/// Waits until nobody holds the writing end any more.
+bool closes(const Descriptor& pipe) {
+  for (;;) {
+    pollfd ready{.fd = pipe.get(), .events = POLLIN, .revents = 0};
+    if (::poll(&ready, 1, 20'000) != 1) return false;
+    char part[256];
+    if (::read(pipe.get(), part, sizeof part) == 0) return true;
+  }
+}
+
+TEST(PosixProcesses, SignalsReachTheWholeGroup) {
+  PosixProcesses processes;
+  auto process = processes.spawn({.argv = {"/bin/sh", "-c", "sleep 600 & echo on; wait"},
+                                  .output = Command::Output::pipe,
+                                  .group = Command::Group::own});
+  const Descriptor output = process->take_output();
+  pollfd ready{.fd = output.get(), .events = POLLIN, .revents = 0};
+  ASSERT_EQ(::poll(&ready, 1, 20'000), 1);
+  EXPECT_EQ(::getpgid(process->pid()), process->pid());
+  EXPECT_TRUE(process->signal(Signal::terminate).ok());
+  EXPECT_TRUE(closes(output)) << "the sleep lives on";
+  EXPECT_TRUE(process->wait(Deadline::after(20s)).has_value());
+}
+
+TEST(PosixProcesses, WhatIsLeftOfAGroupIsKilledWithItsLeader) {
+  PosixProcesses processes;
+  auto process = processes.spawn({.argv = {"/bin/sh", "-c", "sleep 600 & exit 5"},
+                                  .output = Command::Output::pipe,
+                                  .group = Command::Group::own});
+  const Descriptor output = process->take_output();
+  EXPECT_EQ(process->wait(Deadline::after(20s)), (ExitStatus{How::exited, 5}));
+  EXPECT_TRUE(closes(output)) << "the sleep lives on";
+}
+
+TEST(PosixProcesses, LettingGoKillsTheGroup) {
+  PosixProcesses processes;
+  auto process = processes.spawn({.argv = {"/bin/sh", "-c", "sleep 600 & wait"},
+                                  .output = Command::Output::pipe,
+                                  .group = Command::Group::own});
+  const Descriptor output = process->take_output();
+  process.reset();
+  EXPECT_TRUE(closes(output));
+}
+
+TEST(ExitStatus, SaysWhetherACoreWasDumped) {
+  EXPECT_EQ((ExitStatus{How::signalled, SIGSEGV, true}).to_string(),
+            "killed by signal 11 (SEGV), core dumped");
+  EXPECT_EQ((ExitStatus{How::signalled, SIGSEGV}).to_string(), "killed by signal 11 (SEGV)");
+}
+
+TEST(PosixProcesses, WithoutACoreNoneIsReported) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_CORE, &before), 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_CORE, &none), 0);
+  EXPECT_EQ(run({.argv = {"/bin/sh", "-c", "kill -ABRT $$"}}),
+            (ExitStatus{How::signalled, SIGABRT, false}));
+  ::setrlimit(RLIMIT_CORE, &before);
 }
 
 TEST(PosixProcesses, AStatusTakenByOthersIsUnknown) {

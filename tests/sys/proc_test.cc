@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <functional>
 
@@ -46,6 +48,14 @@ class SimBench final : public Bench {
     processes_.install("/bin/sleep", [](sim::Running& self) {
       self.after(std::chrono::seconds(std::stoi(self.command().argv.at(1))),
                  [&self] { self.exit(0); });
+    });
+    processes_.install("/bin/echo", [](sim::Running& self) {
+      self.print(self.command().argv.at(1) + "\n");
+      self.exit(0);
+    });
+    processes_.install("/bin/ls", [](sim::Running& self) {
+      self.print_error("ls: cannot access '/no/such/file'\n");
+      self.exit(2);
     });
   }
   Processes& processes() override { return processes_; }
@@ -156,6 +166,68 @@ TEST_P(ProcTest, ProcessesHaveTheirOwnPids) {
   EXPECT_TRUE(one->signal(Signal::kill).ok());
   EXPECT_TRUE(one->wait(soon()).has_value());
   EXPECT_EQ(two->poll(), std::nullopt);
+}
+
+/// What is in a pipe whose writers are gone.
+std::string all_of(const Descriptor& pipe) {
+  std::string text;
+  char part[256];
+  for (;;) {
+    pollfd ready{.fd = pipe.get(), .events = POLLIN, .revents = 0};
+    if (::poll(&ready, 1, 20'000) != 1) return text + "<nothing comes>";
+    const ssize_t size = ::read(pipe.get(), part, sizeof part);
+    if (size <= 0) return text;
+    text.append(part, static_cast<std::size_t>(size));
+  }
+}
+
+TEST_P(ProcTest, OutputAndErrorsComeThroughPipes) {
+  auto echo =
+      bench_->processes().spawn({.argv = {"/bin/echo", "hello"}, .output = Command::Output::pipe});
+  const Descriptor output = echo->take_output();
+  const Descriptor errors = echo->take_errors();
+  ASSERT_TRUE(echo->wait(soon()).has_value());
+  EXPECT_EQ(all_of(output), "hello\n");
+  EXPECT_EQ(all_of(errors), "");
+  EXPECT_FALSE(echo->take_output().valid()) << "given away already";
+
+  auto fails = bench_->processes().spawn(
+      {.argv = {"/bin/ls", "/no/such/file"}, .output = Command::Output::pipe});
+  ASSERT_TRUE(fails->wait(soon()).has_value());
+  EXPECT_EQ(all_of(fails->take_output()), "");
+  EXPECT_THAT(all_of(fails->take_errors()), HasSubstr("/no/such/file"));
+}
+
+TEST_P(ProcTest, AnEmptyPipeDoesNotBlockTheReader) {
+  auto process =
+      bench_->processes().spawn({.argv = {"/bin/sleep", "600"}, .output = Command::Output::pipe});
+  const Descriptor output = process->take_output();
+  char byte = 0;
+  EXPECT_EQ(::read(output.get(), &byte, 1), -1);
+  EXPECT_EQ(errno, EAGAIN);
+}
+
+TEST_P(ProcTest, WithoutPipesThereIsNothingToTake) {
+  auto process = spawn({"/bin/true"});
+  EXPECT_FALSE(process->take_output().valid());
+  EXPECT_FALSE(process->take_errors().valid());
+}
+
+TEST_P(ProcTest, TheEndCanBePolledFor) {
+  auto process = spawn({"/bin/sleep", "600"});
+  pollfd end{.fd = process->end_descriptor(), .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&end, 1, 0), 0);
+  EXPECT_TRUE(process->signal(Signal::kill).ok());
+  ASSERT_TRUE(process->wait(soon()).has_value());
+  EXPECT_EQ(::poll(&end, 1, 0), 1);
+}
+
+TEST_P(ProcTest, AGroupOfItsOwnIsSignalledTheSameWay) {
+  auto process =
+      bench_->processes().spawn({.argv = {"/bin/sleep", "600"}, .group = Command::Group::own});
+  EXPECT_TRUE(process->signal(Signal::terminate).ok());
+  EXPECT_EQ(process->wait(soon()), (ExitStatus{How::signalled, SIGTERM}));
+  EXPECT_EQ(process->signal(Signal::terminate).code(), Code::not_found);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -18,14 +18,14 @@ TEST(Command, PrintsItsVersion) {
 TEST(Command, HelpNamesTheSubcommandsAndShowsExamples) {
   const Result result = lockstep_command("--help");
   EXPECT_EQ(result.code, 0);
-  for (const char* word : {"bench", "explain", "plans", "data", "Examples:"}) {
+  for (const char* word : {"launch", "bench", "explain", "plans", "data", "Examples:"}) {
     EXPECT_THAT(result.out, HasSubstr(word));
   }
 }
 
 TEST(Command, EverySubcommandHasHelpWithExamples) {
-  for (const char* name : {"bench", "explain", "plans", "data", "data inspect", "data count",
-                           "data verify", "data shard"}) {
+  for (const char* name : {"launch", "bench", "explain", "plans", "data", "data inspect",
+                           "data count", "data verify", "data shard"}) {
     const Result result = lockstep_command(std::string(name) + " --help");
     EXPECT_EQ(result.code, 0) << name;
     EXPECT_THAT(result.out, HasSubstr("Examples:"));
@@ -75,7 +75,25 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"explain all_reduce -d all", "one element type"},
         Wrong{"explain all_reduce --costs speed=light", "speed"},
         Wrong{"plans all_reduces", "\"all_reduces\""}, Wrong{"plans --fast", "--fast"},
-        Wrong{"data", "subcommand is required"},
+        Wrong{"launch", "no program"}, Wrong{"launch -n 2 --", "no program behind --"},
+        Wrong{"launch -- true", "-n is required"}, Wrong{"launch -n 0 -- true", "-n is 0"},
+        Wrong{"launch -n two -- true", "two"}, Wrong{"launch -n 2 true", "write -- before"},
+        Wrong{"launch --fly -n 2 -- true", "no option --fly"},
+        Wrong{"launch -n 2 --hosts a,b -- true", "--rank-host"},
+        Wrong{"launch -n 2 --rank-host 0 -- true", "--rank-host needs"},
+        Wrong{"launch -n 2 --hosts a,b --rank-host 2 -- true", "--rank-host is 2"},
+        Wrong{"launch -n 2 --hosts a,b --rank-host 0 -- true", "several hosts need a key"},
+        Wrong{"launch -n 2 --hosts a,b --hostfile f -- true", "exclude"},
+        Wrong{"launch --hostfile /no/such/file -- true", "cannot read /no/such/file"},
+        Wrong{"launch -n 2 --key-file /no/such/file -- true", "cannot be opened"},
+        Wrong{"launch -n 2 --port-base 65535 -- true", "--port-base is 65535"},
+        Wrong{"launch -n 2 --bind a,b -- true", "--bind is \"a,b\""},
+        Wrong{"launch -n 2 --grace -1 -- true", "--grace is -1"},
+        Wrong{"launch -n 2 --settle nan -- true", "--settle is nan"},
+        Wrong{"launch -n 2 --max-restarts -1 -- true", "--max-restarts is -1"},
+        Wrong{"launch -n 2 --on-failure panic -- true", "\"panic\""},
+        Wrong{"exec -- true", "--launcher is required"},
+        Wrong{"exec --launcher 1", "no program behind --"}, Wrong{"data", "subcommand is required"},
         Wrong{"data fly", "no command is called \"fly\"; there are inspect, count, verify, shard"},
         Wrong{"data count", "FILE is required"}, Wrong{"data verify --fast a", "--fast"},
         Wrong{"data inspect -n few a", "few"},

@@ -1,9 +1,12 @@
-// lockstep: the command. Exit codes: 0 good, 1 something failed, 2 the command line is wrong.
+// lockstep: the command. Exit codes: 0 good, 1 something failed, 2 the command line is wrong;
+// launch has more.
 #include <fmt/format.h>
 
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "commands.h"
 #include "names.h"
@@ -47,20 +50,37 @@ struct Chosen {
   int depth = 0;
 };
 
+/// The words behind "--" of a command that runs a program; they are taken off the command line, the
+/// parser must not interpret them.
+ProgramWords take_program(int& argc, char** argv) {
+  const std::string_view command = argc > 1 ? argv[1] : "";
+  if (command != "launch" && command != "exec") return std::nullopt;
+  for (int i = 2; i < argc; ++i) {
+    if (std::string_view(argv[i]) != "--") continue;
+    std::vector<std::string> words(argv + i + 1, argv + argc);
+    argc = i;
+    return words;
+  }
+  return std::nullopt;
+}
+
 int run(int argc, char** argv) {
-  CLI::App application("Synchronous data-parallel training for C++: measure and explain.",
+  const ProgramWords program = take_program(argc, argv);
+  CLI::App application("Synchronous data-parallel training for C++: launch, measure and explain.",
                        "lockstep");
   application.set_version_flag("--version", "lockstep " LOCKSTEP_VERSION);
   application.require_subcommand(1);
   application.footer(
       "Examples:\n"
+      "  lockstep launch -n 4 -- ./train\n"
       "  lockstep bench all_reduce -b 4 -e 64M -f 4 -t 2\n"
       "  lockstep explain all_reduce -n 8 -b 4M\n"
       "  lockstep plans\n"
       "  lockstep data inspect train.tfrecord\n"
       "`lockstep <command> --help` has the options and more examples.");
-  const Command commands[] = {add_bench(application), add_explain(application),
-                              add_plans(application), add_data(application)};
+  const Command commands[] = {
+      add_launch(application, program), add_bench(application), add_explain(application),
+      add_plans(application),           add_data(application),  add_exec(application, program)};
   try {
     application.parse(argc, argv);
     for (const Command& command : commands) {

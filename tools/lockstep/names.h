@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,14 +9,9 @@
 #include "lockstep/dtype.h"
 #include "lockstep/op.h"
 #include "plan/algorithm.h"
+#include "usage_error.h"
 
 namespace lockstep::tool {
-
-/// The command line asks for something that does not exist; the message says what does.
-class UsageError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 /// "all_reduce" and so on.
 plan::Kind parse_kind(std::string_view text);
