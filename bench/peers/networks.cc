@@ -1,0 +1,86 @@
+#include "bench/peers/networks.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+
+#include "bench/peers/process.h"
+
+namespace lockstep::bench::peers {
+namespace {
+
+constexpr const char* kPrefix = "lockstep-peers-";
+constexpr const char* kLink = "peer";
+
+void quietly(const Command& command) noexcept {
+  try {
+    run_command(command);
+  } catch (const std::exception&) {
+    // It was not there, or cannot be helped.
+  }
+}
+
+/// What a run that was killed has left behind.
+void remove_leftovers() {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/run/netns", error)) {
+    const std::string name = entry.path().filename();
+    if (name.rfind(kPrefix, 0) != 0) continue;
+    const pid_t owner = std::atoi(name.c_str() + std::string(kPrefix).size());
+    if (owner > 0 && kill(owner, 0) != 0 && errno == ESRCH)
+      quietly({"ip", "netns", "delete", name});
+  }
+}
+
+}  // namespace
+
+double gigabit_goodput() noexcept { return 1e9 / 8 * 1448 / 1514; }
+
+std::string Networks::host(int rank) { return fmt::format("10.213.77.{}", rank + 1); }
+std::string Networks::subnet() { return "10.213.77.0/24"; }
+
+Networks::Networks() : prefix_(fmt::format("{}{}-", kPrefix, getpid())) {
+  if (geteuid() != 0) throw std::runtime_error("network namespaces need root");
+  remove_leftovers();
+  try {
+    for (const char* rank : {"0", "1"}) run_command({"ip", "netns", "add", prefix_ + rank});
+    run_command({"ip", "link", "add", kLink, "netns", prefix_ + "0", "type", "veth", "peer", "name",
+                 kLink, "netns", prefix_ + "1"});
+    for (const int rank : {0, 1}) {
+      const std::string space = prefix_ + std::to_string(rank);
+      run_command({"ip", "-n", space, "address", "add", host(rank) + "/24", "dev", kLink});
+      run_command({"ip", "-n", space, "link", "set", kLink, "mtu", "1500", "up"});
+      run_command({"ip", "-n", space, "link", "set", "lo", "up"});
+    }
+  } catch (...) {
+    for (const char* rank : {"0", "1"}) quietly({"ip", "netns", "delete", prefix_ + rank});
+    throw;
+  }
+}
+
+Networks::~Networks() {
+  for (const char* rank : {"0", "1"}) quietly({"ip", "netns", "delete", prefix_ + rank});
+}
+
+void Networks::shape() {
+  if (shaped_) return;
+  shaped_ = true;
+  // The bucket lets its size through at once: 32 KiB are a five-hundredth of the smallest transfer.
+  for (const char* rank : {"0", "1"})
+    run_command({"tc", "-n", prefix_ + rank, "qdisc", "replace", "dev", kLink, "root", "tbf",
+                 "rate", "1gbit", "burst", "32kb", "latency", "50ms"});
+}
+
+void Networks::unshape() {
+  if (!shaped_) return;
+  shaped_ = false;
+  for (const char* rank : {"0", "1"})
+    run_command({"tc", "-n", prefix_ + rank, "qdisc", "delete", "dev", kLink, "root"});
+}
+
+}  // namespace lockstep::bench::peers
