@@ -63,8 +63,7 @@ class Runner {
   std::optional<double> repetition() {
     check_interrupted();
     if (out()) return std::nullopt;
-    if (outcome_.entry.contestant == kLine)
-      return static_cast<double>(bytes_of(order_.job)) / gigabit_goodput();
+    if (outcome_.entry.contestant == kLine) return line_seconds(bytes_of(order_.job));
     try {
       return quantile(arena_.contestant(outcome_.entry.contestant).measure(order_), 0.5);
     } catch (const GroupFailed& failure) {

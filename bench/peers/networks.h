@@ -2,6 +2,7 @@
 // Needs root.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 namespace lockstep::bench::peers {
@@ -27,7 +28,8 @@ class Networks {
   bool shaped_ = false;
 };
 
-/// Bytes of user data a second that a 1 Gbit/s line carries in full frames: 1448 of 1514.
-double gigabit_goodput() noexcept;
+/// Seconds that the shaped line needs at least for so many bytes of user data one way: in full
+/// frames 1448 of 1514 bytes are the user's, and the shaper lets a bucketful through at once.
+double line_seconds(std::size_t bytes) noexcept;
 
 }  // namespace lockstep::bench::peers

@@ -216,10 +216,10 @@ int entered_network() noexcept { return networks().entered; }
 int rank_main(int argc, char** argv, const MakeContestant& make) {
   try {
     const RankOptions options = parse(argc, argv);
-    pin_one_of(options.ranks, options.rank);
     enter_network(options);
     const int driver = connect_to_driver(options);
     const std::unique_ptr<Contestant> contestant = make(options);
+    pin_one_of(options.ranks, options.rank);
     serve(options, *contestant, driver);
     return 0;
   } catch (const std::exception& error) {

@@ -22,8 +22,9 @@ struct RankOptions {
 
 using MakeContestant = std::function<std::unique_ptr<Contestant>(const RankOptions&)>;
 
-/// Pins this process to the core of its rank (if there is one for each), enters its network, makes
-/// the contestant and carries out orders until told to quit or the driver is gone. The exit code.
+/// Enters the rank's network, makes the contestant, pins this thread to the core of its rank (if
+/// there is one for each; threads that the contestant has made stay free, which suits Gloo best)
+/// and carries out orders until told to quit or the driver is gone. The exit code.
 int rank_main(int argc, char** argv, const MakeContestant& make);
 
 /// The network namespace this process was started in; -1 if it never left it.

@@ -16,15 +16,18 @@ void print_outcome(const Outcome& outcome, bool ours) {
     return;
   }
   const double median = quantile(outcome.seconds, 0.5);
-  const std::string spread = fmt::format("[{:.1f} - {:.1f}]", quantile(outcome.seconds, 0.1) * 1e6,
-                                         quantile(outcome.seconds, 0.9) * 1e6);
+  const int digits = median < 100e-6 ? 2 : 0;
+  const std::string spread =
+      fmt::format("[{:.{}f} - {:.{}f}]", quantile(outcome.seconds, 0.1) * 1e6, digits,
+                  quantile(outcome.seconds, 0.9) * 1e6, digits);
   const PairedResult& ratio = outcome.against_ours;
   const std::string ratio_text =
       ratio.pairs == 0 ? (ours ? "" : "-")
                        : fmt::format("{:.2f} [{:.2f} - {:.2f}], {} pairs", ratio.median,
                                      ratio.lower_quartile, ratio.upper_quartile, ratio.pairs);
-  fmt::print("  {:<32} {:>11.2f} {:>24} {:>8.3f} {:>5} {:>5}  {}\n", outcome.entry.label(),
-             median * 1e6, spread, static_cast<double>(bytes_of(outcome.entry.job)) / median / 1e9,
+  fmt::print("  {:<32} {:>11.{}f} {:>20} {:>8.3f} {:>5} {:>5}  {}\n", outcome.entry.label(),
+             median * 1e6, digits, spread,
+             static_cast<double>(bytes_of(outcome.entry.job)) / median / 1e9,
              outcome.seconds.size(), outcome.dropped, ratio_text);
 }
 
@@ -56,7 +59,7 @@ nlohmann::json json_of(const Outcome& outcome) {
 }  // namespace
 
 void print_row(const Row& row, const RowResult& result) {
-  fmt::print("\n{}\n  {:<32} {:>11} {:>24} {:>8} {:>5} {:>5}  {}\n", row.name, "", "median us",
+  fmt::print("\n{}\n  {:<32} {:>11} {:>20} {:>8} {:>5} {:>5}  {}\n", row.name, "", "median us",
              "[p10 - p90]", "GB/s", "reps", "drop", "our speed / theirs [quartiles]");
   print_outcome(result.ours, true);
   for (const Outcome& other : result.others) print_outcome(other, false);
