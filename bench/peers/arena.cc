@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -13,9 +12,19 @@
 namespace lockstep::bench::peers {
 namespace {
 
+constexpr const char* kMemory = "/dev/shm";
+
+void remove_leftovers() {
+  std::error_code error;  // what cannot be removed does not harm
+  for (const auto& entry : std::filesystem::directory_iterator(kMemory, error)) {
+    if (left_behind(entry.path().filename())) std::filesystem::remove_all(entry.path(), error);
+  }
+}
+
 /// In memory, where shared files cost no disk writes.
 std::string new_directory() {
-  std::string path = "/dev/shm/lockstep-peers-XXXXXX";
+  remove_leftovers();
+  std::string path = fmt::format("{}/{}XXXXXX", kMemory, own_name());
   if (mkdtemp(path.data()) == nullptr)
     throw std::system_error(errno, std::generic_category(), "cannot make " + path);
   return path;

@@ -92,7 +92,7 @@ Arena* arena_for(const Row& row, std::optional<Arena>& arena, const std::string&
 int run(const Arguments& arguments, const std::vector<Row>& rows) {
   DuelOptions options;
   if (arguments.quick) {
-    options.trials = 1;
+    options.trials = 2;
     options.pairs = 5;
     options.attempts = 10;
     options.limit = 60;

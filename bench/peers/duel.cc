@@ -98,18 +98,26 @@ class Probe {
   Distance last_;
 };
 
-/// Everybody in turn; each repetition stands for itself.
-void try_out(std::vector<Runner*> runners, int rounds) {
+/// Everybody in turn, until each has so many repetitions that count.
+void try_out(const std::vector<Runner*>& runners, std::size_t repetitions) {
+  constexpr std::size_t kAttempts = 4;  // for each repetition
   Probe probe;
-  for (int round = 0; round < rounds; ++round) {
+  for (std::size_t round = 0; round < kAttempts * repetitions; ++round) {
+    bool enough = true;
     for (Runner* runner : runners) {
+      Outcome& outcome = runner->outcome();
+      if (outcome.seconds.size() >= repetitions) continue;
       const std::optional<double> seconds = runner->repetition();
-      if (!probe.steady()) {
-        ++runner->outcome().dropped;
-      } else if (seconds) {
-        runner->outcome().seconds.push_back(*seconds);
+      const bool steady = probe.steady();
+      if (!seconds) continue;
+      if (steady) {
+        outcome.seconds.push_back(*seconds);
+      } else {
+        ++outcome.dropped;
       }
+      enough = enough && outcome.seconds.size() >= repetitions;
     }
+    if (enough) return;
   }
 }
 
@@ -253,7 +261,8 @@ RowResult measure_row(const Row& row, Arena& arena, const DuelOptions& options) 
 
   say("{}: starting and trying out {} contestants", row.name, everybody.size());
   for (Runner* runner : everybody) runner->prepare();
-  try_out(everybody, ours.out() ? options.pairs : options.trials);
+  const int repetitions = ours.out() ? options.pairs : options.trials;
+  try_out(everybody, static_cast<std::size_t>(repetitions));
   if (ours.out()) return result;
 
   choose_finalists(result.others);

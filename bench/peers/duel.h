@@ -11,7 +11,7 @@
 namespace lockstep::bench::peers {
 
 struct DuelOptions {
-  int trials = 3;      // of everybody
+  int trials = 5;      // of everybody
   int pairs = 21;      // of us and each finalist
   int attempts = 63;   // pairs tried at most
   double limit = 300;  // seconds for the pairs of a row, once each finalist has had the least count

@@ -24,6 +24,7 @@ using std::chrono::steady_clock;
 
 constexpr auto kStart = std::chrono::seconds(60);
 constexpr auto kSilence = std::chrono::seconds(120);
+constexpr auto kLook = std::chrono::seconds(1);
 constexpr auto kStop = std::chrono::seconds(5);
 
 /// The end of a file: what a program said last.
@@ -84,7 +85,7 @@ void Group::start() {
     }
     // A rank connects first and says hello when its contestant is ready.
     for (int i = 0; i < launch_.ranks; ++i) {
-      while (!readable(listener, std::min(until, steady_clock::now() + std::chrono::seconds(1)))) {
+      while (!readable(listener, std::min(until, steady_clock::now() + kLook))) {
         check_children();
         if (steady_clock::now() >= until) fail("not all ranks have started");
       }
@@ -125,8 +126,12 @@ void Group::send_all(const Order& order) {
 }
 
 Answer Group::receive(Rank& rank) {
+  const auto until = steady_clock::now() + kSilence;
+  while (!readable(rank.socket, std::min(until, steady_clock::now() + kLook))) {
+    check_children();  // the others of a dead rank may wait for it for long
+    if (steady_clock::now() >= until) fail("no answer from a rank");
+  }
   Answer answer;
-  if (!readable(rank.socket, steady_clock::now() + kSilence)) fail("no answer from a rank");
   if (recv(rank.socket, &answer, sizeof(answer), 0) != sizeof(answer)) fail("a rank ended");
   if (answer.error[0] != '\0') fail(answer.error.data());
   return answer;

@@ -1,11 +1,8 @@
 #include "bench/peers/networks.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
 
@@ -14,7 +11,6 @@
 namespace lockstep::bench::peers {
 namespace {
 
-constexpr const char* kPrefix = "lockstep-peers-";
 constexpr const char* kLink = "peer";
 /// Less, and large segments are cut before they are sent and a late timer costs rate.
 constexpr int kBucket = 128 << 10;
@@ -32,10 +28,7 @@ void remove_leftovers() {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/run/netns", error)) {
     const std::string name = entry.path().filename();
-    if (name.rfind(kPrefix, 0) != 0) continue;
-    const pid_t owner = std::atoi(name.c_str() + std::string(kPrefix).size());
-    if (owner > 0 && kill(owner, 0) != 0 && errno == ESRCH)
-      quietly({"ip", "netns", "delete", name});
+    if (left_behind(name)) quietly({"ip", "netns", "delete", name});
   }
 }
 
@@ -49,7 +42,7 @@ double line_seconds(std::size_t bytes) noexcept {
 std::string Networks::host(int rank) { return fmt::format("10.213.77.{}", rank + 1); }
 std::string Networks::subnet() { return "10.213.77.0/24"; }
 
-Networks::Networks() : prefix_(fmt::format("{}{}-", kPrefix, getpid())) {
+Networks::Networks() : prefix_(own_name()) {
   if (geteuid() != 0) throw std::runtime_error("network namespaces need root");
   remove_leftovers();
   try {

@@ -121,6 +121,15 @@ void run_command(const Command& command) {
     throw std::runtime_error(fmt::format("'{}' failed: {}", joined(command), output));
 }
 
+std::string own_name() { return fmt::format("{}{}-", kPrefix, getpid()); }
+
+bool left_behind(const std::string& name) {
+  const std::string prefix = kPrefix;
+  if (name.rfind(prefix, 0) != 0) return false;
+  const pid_t owner = std::atoi(name.c_str() + prefix.size());
+  return owner > 0 && ::kill(owner, 0) != 0 && errno == ESRCH;
+}
+
 bool can_run(const std::string& program) {
   const char* path = std::getenv("PATH");
   std::istringstream folders(path == nullptr ? "" : path);

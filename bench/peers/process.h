@@ -38,6 +38,13 @@ class Child {
 /// Runs a short command; throws with its output if it fails.
 void run_command(const Command& command);
 
+/// What the driver makes outside of its processes is called kPrefix, its process number, "-" and
+/// something; so the next run can tell what a killed one has left behind.
+inline constexpr const char* kPrefix = "lockstep-peers-";
+std::string own_name();
+/// Is that the name of something whose driver is gone?
+bool left_behind(const std::string& name);
+
 /// Is there such a program in PATH?
 bool can_run(const std::string& program);
 
