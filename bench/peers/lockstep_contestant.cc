@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kKey = "6c6f636b73746570206d6561737572657320697473656c6620616e6420706565";
 
 coll::Session join_group(const RankOptions& options) {
-  coll::JoinOptions join;
+  coll::JoinOptions join{};
   join.addresses = addresses_of(options);
   join.rank = options.rank;
   join.timeout = std::chrono::seconds(30);
