@@ -16,6 +16,7 @@ PREFIX ?= /usr/local
 SKIP_DEPS ?=
 TRAIN_ARGS ?=
 STRESS_ARGS ?=
+PEERS_ARGS ?=
 
 # Where the sources live that clang-format and clang-tidy look at.
 SOURCE_DIRS := include src tools tests bench examples
@@ -26,7 +27,7 @@ BENCHES := bench/kernel/bench_kernel bench/coll/bench_collectives
 
 CMAKE_BUILD = cmake --build build/$(1) --parallel $(JOBS)
 
-.PHONY: help deps build test train stress format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input \
+.PHONY: help deps build test train stress format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input bench-peers \
         check check-format check-layers check-clang check-tidy check-ubsan check-asan check-tsan \
         check-torch check-clang-torch check-tidy-torch check-asan-torch check-blas check-install
 
@@ -133,6 +134,14 @@ bench-cross-device: build/bench/build.ninja ## Reductions of real gradient sets,
 bench-input: build/bench/build.ninja ## Reading, decoding and batching, beside bare reads, protobuf and a training step
 	$(call CMAKE_BUILD,bench) --target bench_input
 	@build/bench/bench/input/bench_input
+
+# Configures again: the libraries of the peers may have been installed since.
+bench-peers: deps ## All-reduce beside Open MPI, MPICH and Gloo (as root; PEERS_ARGS="--only 'tcp|wire' --quick")
+	@[ -n "$(SKIP_DEPS)" ] || scripts/install-deps --peers \
+	  || { echo "make bench-peers: needs Open MPI, MPICH and Gloo, see above"; exit 1; }
+	cmake --preset bench
+	$(call CMAKE_BUILD,bench) --target bench_peers_all
+	@build/bench/bench/peers/bench_peers --json build/bench/peers.json $(PEERS_ARGS)
 
 bench-strategy: build/bench/build.ninja ## Cost of run, merge_call and reduce; two replicas against two threads
 	$(call CMAKE_BUILD,bench) --target bench_strategy
