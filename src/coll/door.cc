@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "coll/protection.h"
 #include "sys/descriptor_passing.h"
 
 namespace lockstep::coll {
@@ -61,6 +62,12 @@ std::optional<Visitor> Door::next(Time now) {
       Status readable(ErrorKind::data_error, Code::data_loss, "it did not greet first");
       if (greeting.type() == wire::FrameType::hello) {
         readable = wire::decode(greeting.payload().first<sizeof(wire::Hello)>(), hello);
+      }
+      const auto* known = dynamic_cast<const ProtectedConnection*>(at->connection.get());
+      if (readable.ok() && known != nullptr && known->client() != hello.rank) {
+        readable =
+            Status(ErrorKind::config_error, Code::unauthenticated,
+                   fmt::format("rank {} called itself rank {}", known->client(), hello.rank));
       }
       if (readable.ok()) {
         Visitor visitor{std::move(at->connection), hello};

@@ -2,11 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
+#include "cluster/placement.h"
 #include "coll/joiner.h"
 #include "coll/process_fabric.h"
 #include "coll/session_impl.h"
 #include "lockstep/coll/threads.h"
-#include "plan/select.h"
+#include "sys/host_identity.h"
+#include "transport/keys.h"
 
 namespace lockstep::coll {
 namespace {
@@ -51,5 +55,31 @@ Session join(const JoinOptions& options) {
     throw;
   }
 }
+
+JoinOptions join_options_from_environment() {
+  const EnvironmentView variables = process_environment();
+  const auto is_set = [&](const char* name) {
+    const auto value = variables(name);
+    return value && !value->empty() && *value != "0";
+  };
+  const cluster::Placement placement = cluster::from_environment(variables);
+  JoinOptions options;
+  options.rank = placement.rank;
+  options.addresses = placement.addresses;
+  if (!placement.meeting.empty()) {
+    options.addresses.front() = "unix:" + sys::runtime_directory() + "/" + placement.meeting;
+  }
+  options.insecure = is_set("LOCKSTEP_INSECURE");
+  options.plaintext_data = is_set("LOCKSTEP_PLAINTEXT_DATA");
+  if (const auto key = variables("LOCKSTEP_KEY"); key && !key->empty()) {
+    options.key = transport::JobKey::from_text(*key, "LOCKSTEP_KEY").to_text();
+    ::unsetenv("LOCKSTEP_KEY");  // children of this process need not know it
+  } else if (const auto file = variables("LOCKSTEP_KEY_FILE"); file && !file->empty()) {
+    options.key = transport::JobKey::from_file(*file).to_text();
+  }
+  return options;
+}
+
+Session join() { return join(join_options_from_environment()); }
 
 }  // namespace lockstep::coll

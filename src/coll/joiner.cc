@@ -66,6 +66,22 @@ std::string agreed_options(const JoinOptions& options) {
                      options.plaintext_data);
 }
 
+/// Where this rank reaches another: on its host through a socket file, which each rank has.
+std::string reachable_address(const Roster& roster, int rank) {
+  const wire::Hello& member = roster.at(rank);
+  std::string address(member.address_text());
+  if (is_unix(address) || !roster.same_host(roster.rank, rank)) return address;
+  return socket_file(fmt::format("{:016x}", member.incarnation));
+}
+
+std::unique_ptr<sys::Connection> protected_call(sys::Network& network, const Protection* protection,
+                                                const std::string& address, int rank,
+                                                transport::Plane plane) {
+  auto connection = network.connect(address);
+  if (protection == nullptr || is_unix(address)) return connection;
+  return protection->call(std::move(connection), rank, plane);
+}
+
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 }  // namespace
@@ -105,6 +121,7 @@ Joined Joiner::run() {
       call_rank_0();
     }
     note_generation(roster_.generation);
+    if (protection_) protection_->enter(roster_.generation);
     meet_neighbours();
     share_memory();
     agree_to_start();
@@ -125,11 +142,14 @@ Joined Joiner::run() {
                   .suspect = options_.liveness.suspect,
                   .dead = options_.liveness.dead,
                   .settle = Timing().settle};
+  if (protection_) setup.wire = options_.plaintext_data ? "tls, data in plain text" : "tls";
   const auto labels = roster_.host_labels();
   setup.compares_histories =
       std::any_of(labels.begin(), labels.end(), [](int label) { return label > 0; });
-  setup.connect = [network = setup.network.get(), roster = roster_](int rank) {
-    return network->connect(std::string(roster.at(rank).address_text()));
+  setup.connect = [network = setup.network.get(), roster = roster_,
+                   protection = protection_](int rank) {
+    return protected_call(*network, protection.get(), reachable_address(roster, rank), rank,
+                          transport::Plane::data);
   };
   setup.on_failure = [host = std::weak_ptr(host_)] {
     if (const auto alive = host.lock()) alive->wake_all();
@@ -166,7 +186,13 @@ void Joiner::check_addresses() {
       if (address.empty()) continue;
       address = socket_file(fmt::format("{}-{:016x}", Address::parse(address).port, own_.cluster));
     }
-  } else if (!remote.empty() && options_.key.empty() && !options_.insecure) {
+  } else if (!remote.empty() && !options_.key.empty()) {
+    protection_ = std::make_shared<Protection>(
+        transport::JobKey::from_text(options_.key, "the key"), fmt::format("{:016x}", own_.cluster),
+        own_.rank,
+        options_.plaintext_data ? ProtectedConnection::After::plain
+                                : ProtectedConnection::After::encrypted);
+  } else if (!remote.empty() && !options_.insecure) {
     throw ConfigError(
         "ranks on several machines need a key, so that nobody else can join: make one with\n"
         "  head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \\n' > key && chmod 600 key\n"
@@ -180,9 +206,10 @@ void Joiner::open_doors() {
   const bool local = is_unix(addresses_.front());
   const std::string own_file = socket_file(fmt::format("{:016x}", own_.incarnation));
   if (!options_.bind.empty()) {
-    doors_.push_back(std::make_unique<Door>(*network_, options_.bind));
+    doors_.push_back(std::make_unique<Door>(*network_, options_.bind, guard()));
   } else if (!entry.empty()) {
-    doors_.push_back(std::make_unique<Door>(*network_, entry));
+    doors_.push_back(
+        std::make_unique<Door>(*network_, entry, is_unix(entry) ? Door::Guard() : guard()));
   } else if (local) {
     doors_.push_back(std::make_unique<Door>(*network_, own_file));
   }
@@ -191,13 +218,15 @@ void Joiner::open_doors() {
   if (!local) doors_.push_back(std::make_unique<Door>(*network_, own_file));
 }
 
-std::string Joiner::local_address(const wire::Hello& member) const {
-  const std::string address(member.address_text());
-  return is_unix(address) ? address : socket_file(fmt::format("{:016x}", member.incarnation));
+Door::Guard Joiner::guard() const {
+  if (!protection_) return {};
+  return [protection = protection_](std::unique_ptr<sys::Connection> caller) {
+    return protection->answer(std::move(caller));
+  };
 }
 
-std::unique_ptr<sys::Connection> Joiner::connect(const std::string& address) {
-  return network_->connect(address);
+std::unique_ptr<sys::Connection> Joiner::connect(const std::string& address, int rank) {
+  return protected_call(*network_, protection_.get(), address, rank, transport::Plane::control);
 }
 
 void Joiner::serve_doors() {
@@ -216,7 +245,8 @@ void Joiner::serve_doors() {
 void Joiner::serve_lines() {
   for (auto& [rank, line] : lines_) {
     line.greeting->flush();
-    while (line.greeting->next()) handle(rank, line);
+    // What follows after a rank is ready is its control plane's.
+    while (!line.ready && line.greeting->next()) handle(rank, line);
     if (!line.greeting->over()) continue;
     throw PeerLost(fmt::format("{} died while joining ({} of {} present): {}",
                                rank == 0 ? fmt::format("rank 0 at {}", addresses_.front())
@@ -381,7 +411,7 @@ void Joiner::call_rank_0() {
     try {
       if (!connection) {
         next_call = now + kCallAgain;
-        connection = connect(addresses_.front());
+        connection = connect(addresses_.front(), 0);
       }
       (void)connection->write({});
       raise_if_error(connection->error());
@@ -401,7 +431,8 @@ void Joiner::call_rank_0() {
   rank0.connection = std::move(connection);
   if (doors_.empty() || own_.address_text().empty()) {
     // The address under which rank 0 sees this machine is the one the others can reach.
-    doors_.push_back(std::make_unique<Door>(*network_, rank0.connection->local_host() + ":0"));
+    doors_.push_back(
+        std::make_unique<Door>(*network_, rank0.connection->local_host() + ":0", guard()));
     own_.set_address(doors_.back()->address());
   }
   rank0.greeting->send(own_);
@@ -429,7 +460,8 @@ std::optional<Visitor> Joiner::take_visitor(Purpose purpose, int rank) {
   return std::nullopt;
 }
 
-std::unique_ptr<sys::Connection> Joiner::call(const std::string& address, Purpose purpose) {
+std::unique_ptr<sys::Connection> Joiner::call(const std::string& address, int rank,
+                                              Purpose purpose) {
   wire::Hello hello = roster_.own();
   hello.purpose = purpose;
   std::unique_ptr<sys::Connection> connection;
@@ -442,7 +474,7 @@ std::unique_ptr<sys::Connection> Joiner::call(const std::string& address, Purpos
           const Time now = clock_.now();
           if (now < next_call) return false;
           next_call = now + kCallAgain;
-          connection = connect(address);
+          connection = connect(address, rank);
           greeting = std::make_unique<Greeting>(*connection);
           greeting->send(hello);
         }
@@ -464,7 +496,7 @@ void Joiner::meet_neighbours() {
     if (peer == 0 || own_.rank == 0) continue;  // has a line
     auto& place = control_[static_cast<std::size_t>(peer)];
     if (peer < own_.rank) {
-      place = call(std::string(roster_.at(peer).address_text()), Purpose::control);
+      place = call(reachable_address(roster_, peer), peer, Purpose::control);
       continue;
     }
     until(
@@ -504,7 +536,7 @@ void Joiner::share_memory() {
           });
     }
   } else {
-    const auto from = call(local_address(roster_.at(leader)), Purpose::segment);
+    const auto from = call(reachable_address(roster_, leader), leader, Purpose::segment);
     until(
         [&] {
           if (auto descriptor = sys::receive_descriptor(*from)) {

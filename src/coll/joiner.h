@@ -19,6 +19,7 @@
 #include "base/deadline.h"
 #include "coll/door.h"
 #include "coll/presence.h"
+#include "coll/protection.h"
 #include "coll/roster.h"
 #include "lockstep/coll/join.h"
 #include "transport/shm.h"
@@ -66,10 +67,13 @@ class Joiner {
   void handle(int rank, Line& line);
   void tell_everybody(const Status& why) noexcept;
   std::optional<Visitor> take_visitor(wire::Purpose purpose, int rank);
-  [[nodiscard]] std::unique_ptr<sys::Connection> connect(const std::string& address);
+  /// Starts calling a rank.
+  [[nodiscard]] std::unique_ptr<sys::Connection> connect(const std::string& address, int rank);
   /// Calls until somebody answers; for ranks that are known to listen.
-  std::unique_ptr<sys::Connection> call(const std::string& address, wire::Purpose purpose);
-  [[nodiscard]] std::string local_address(const wire::Hello& member) const;
+  std::unique_ptr<sys::Connection> call(const std::string& address, int rank,
+                                        wire::Purpose purpose);
+  /// What callers from other machines have to pass.
+  [[nodiscard]] Door::Guard guard() const;
   [[nodiscard]] std::string missing() const;
   [[nodiscard]] int size() const noexcept { return static_cast<int>(addresses_.size()); }
 
@@ -82,11 +86,11 @@ class Joiner {
   Deadline deadline_;
   Time next_notice_;
   wire::Hello own_;
+  std::shared_ptr<Protection> protection_;  // null: none
   std::vector<std::unique_ptr<Door>> doors_;
   std::map<int, Line> lines_;
   std::vector<Visitor> visitors_;
   std::vector<std::string> refused_;
-  std::optional<Status> refusal_;
   Roster roster_;
   std::vector<wire::Hello> rows_;  // of the roster, as they arrive
   std::vector<std::unique_ptr<sys::Connection>> control_;

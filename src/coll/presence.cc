@@ -29,6 +29,7 @@ std::vector<sys::Connection*> borrowed(
 
 Presence::Presence(Setup setup)
     : roster_(std::move(setup.roster)),
+      wire_(std::move(setup.wire)),
       network_(std::move(setup.network)),
       doors_(std::move(setup.doors)),
       connections_(std::move(setup.control)),

@@ -34,6 +34,7 @@ class Presence : public std::enable_shared_from_this<Presence> {
     std::vector<std::unique_ptr<Door>> doors;
     std::vector<std::unique_ptr<sys::Connection>> control;  // by rank; null but for control_peers
     std::vector<Visitor> early;  // data connections that came before the thread
+    std::string wire = "tcp";    // what connects machines, in words
     Timing timing;
     bool compares_histories = false;
     /// Opens a connection to that rank, ready to send; it has not greeted yet.
@@ -52,6 +53,7 @@ class Presence : public std::enable_shared_from_this<Presence> {
   void leave() noexcept;
 
   [[nodiscard]] const Roster& roster() const noexcept { return roster_; }
+  [[nodiscard]] const std::string& wire() const noexcept { return wire_; }
   [[nodiscard]] sys::Network& network() noexcept { return *network_; }
   [[nodiscard]] transport::Failure& failure() noexcept { return failure_; }
   [[nodiscard]] transport::History& history() noexcept { return history_; }
@@ -73,6 +75,7 @@ class Presence : public std::enable_shared_from_this<Presence> {
   void wake_pollers() noexcept;
 
   Roster roster_;
+  std::string wire_;
   std::unique_ptr<sys::Network> network_;
   std::vector<std::unique_ptr<Door>> doors_;
   std::vector<std::unique_ptr<sys::Connection>> connections_;

@@ -84,6 +84,16 @@ std::unique_ptr<transport::Link> ProcessFabric::link(std::uint64_t id,
                                    presence_->failure());
 }
 
+std::string ProcessFabric::transport(const std::vector<int>& members) const {
+  if (on_one_host(members)) return "shared memory";
+  const Roster& roster = presence_->roster();
+  const bool has_neighbours = std::any_of(members.begin(), members.end(), [&](int a) {
+    return std::any_of(members.begin(), members.end(),
+                       [&](int b) { return a != b && roster.same_host(a, b); });
+  });
+  return (has_neighbours ? "local sockets and " : "") + presence_->wire();
+}
+
 std::shared_ptr<std::byte> ProcessFabric::allocate(std::size_t bytes) {
   return host_ ? host_->allocate(bytes) : Fabric::allocate(bytes);
 }

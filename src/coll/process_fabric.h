@@ -22,6 +22,7 @@ class ProcessFabric final : public transport::Fabric {
   }
   std::unique_ptr<transport::Link> link(std::uint64_t id, const std::vector<int>& members,
                                         int rank) override;
+  [[nodiscard]] std::string transport(const std::vector<int>& members) const override;
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
   [[nodiscard]] bool failed() const noexcept override { return presence_->failure().raised(); }
   [[nodiscard]] Status failure() const override { return presence_->failure().cause(); }

@@ -93,6 +93,7 @@ int Session::replicas() const noexcept { return impl_->executor().layout().repli
 int Session::first_replica() const noexcept {
   return impl_->executor().layout().first(impl_->rank());
 }
+std::string Session::transport() const { return impl_->fabric().transport(impl_->spec().members); }
 std::uint64_t Session::generation() const noexcept { return impl_->fabric().generation(); }
 
 void Session::all_reduce(Op op, Buffer in_place, const CallOptions& options, Here here) {

@@ -23,6 +23,9 @@ class Fabric {
   /// not block.
   virtual std::unique_ptr<Link> link(std::uint64_t id, const std::vector<int>& members,
                                      int rank) = 0;
+  /// What connects these members, in words: "threads", "shared memory", "tcp", "tls", "tls, data in
+  /// plain text"; "shared memory and tcp" where both are used.
+  [[nodiscard]] virtual std::string transport(const std::vector<int>& members) const = 0;
   /// Memory that this rank's peers can reach where that is possible at all; zeroed, aligned to a
   /// page, freed with the pointer. Any thread.
   [[nodiscard]] virtual std::shared_ptr<std::byte> allocate(std::size_t bytes);

@@ -118,6 +118,9 @@ class MemoryFabric final : public Fabric {
 
   [[nodiscard]] std::uint64_t generation() const noexcept override { return generation_id_; }
   std::unique_ptr<Link> link(std::uint64_t id, const std::vector<int>& members, int rank) override;
+  [[nodiscard]] std::string transport(const std::vector<int>& /*members*/) const override {
+    return "threads";
+  }
   [[nodiscard]] bool failed() const noexcept override { return generation_->failure().raised(); }
   [[nodiscard]] Status failure() const override { return generation_->failure().cause(); }
   void fail(const Status& why) noexcept override { generation_->fail(why); }

@@ -54,6 +54,8 @@ class Session {
   /// Replicas of all ranks together, and the first of this rank.
   [[nodiscard]] int replicas() const noexcept;
   [[nodiscard]] int first_replica() const noexcept;
+  /// What connects the ranks of this group: "threads", "shared memory", "tcp", "tls", ...
+  [[nodiscard]] std::string transport() const;
   /// Grows each time a group is formed anew in this process.
   [[nodiscard]] std::uint64_t generation() const noexcept;
 

@@ -1,0 +1,97 @@
+#include "coll/protection.h"
+
+#include <utility>
+
+namespace lockstep::coll {
+namespace {
+
+using sys::Transfer;
+using transport::Pair;
+using transport::Plane;
+using transport::TlsConnection;
+
+/// Control connections outlive the question which generation this is.
+std::uint64_t generation_of(Plane plane, std::uint64_t current) {
+  return plane == Plane::data ? current : 0;
+}
+
+}  // namespace
+
+ProtectedConnection::ProtectedConnection(std::unique_ptr<TlsConnection> tls, After data_after,
+                                         bool is_data)
+    : tls_(std::move(tls)), data_after_(data_after), is_data_(is_data) {}
+
+ProtectedConnection::~ProtectedConnection() = default;
+
+sys::Connection& ProtectedConnection::current() const noexcept {
+  if (plain_) return *plain_;
+  return *tls_;
+}
+
+bool ProtectedConnection::established() noexcept {
+  if (established_) return true;
+  const TlsConnection::State state = tls_->handshake();
+  if (state == TlsConnection::State::pending) return false;
+  if (state == TlsConnection::State::failed) return true;
+  try {
+    local_host_ = tls_->underlying().local_host();
+    if (const auto pair = Pair::parse(tls_->identity())) {
+      client_ = pair->client;
+      is_data_ = pair->plane == Plane::data;
+    }
+    if (is_data_ && data_after_ == After::plain) plain_ = tls_->leave_tls();
+    established_ = true;
+  } catch (...) {
+    return false;  // out of memory: the peer's patience ends it
+  }
+  return true;
+}
+
+Transfer ProtectedConnection::read(std::span<std::byte> into) noexcept {
+  return established() ? current().read(into) : Transfer{};
+}
+
+Transfer ProtectedConnection::write(std::span<const std::byte> from) noexcept {
+  return established() ? current().write(from) : Transfer{};
+}
+
+void ProtectedConnection::shutdown_write() noexcept { current().shutdown_write(); }
+Status ProtectedConnection::error() const { return current().error(); }
+std::string ProtectedConnection::peer() const { return current().peer(); }
+sys::Connection& ProtectedConnection::underlying() noexcept { return current().underlying(); }
+
+Protection::Protection(const transport::JobKey& key, std::string job, int rank,
+                       ProtectedConnection::After data_after)
+    : key_(key),
+      job_(std::move(job)),
+      rank_(rank),
+      data_after_(data_after),
+      generation_(std::make_shared<std::atomic<std::uint64_t>>(0)),
+      server_([key = key_, job_name = job_, own = rank_, current = generation_](
+                  std::string_view identity) -> std::optional<transport::PairKey> {
+        const auto pair = Pair::parse(identity);
+        if (!pair || pair->job != job_name || pair->server != own || pair->client == own ||
+            pair->generation != generation_of(pair->plane, current->load())) {
+          return std::nullopt;
+        }
+        return transport::derive(key, *pair);
+      }) {}
+
+std::unique_ptr<sys::Connection> Protection::call(std::unique_ptr<sys::Connection> inner,
+                                                  int server, Plane plane) const {
+  const Pair pair{.job = job_,
+                  .generation = generation_of(plane, generation_->load()),
+                  .client = rank_,
+                  .server = server,
+                  .plane = plane};
+  return std::make_unique<ProtectedConnection>(
+      client_.connect(std::move(inner), pair.identity(), transport::derive(key_, pair)),
+      data_after_, plane == Plane::data);
+}
+
+std::unique_ptr<sys::Connection> Protection::answer(std::unique_ptr<sys::Connection> inner) const {
+  return std::make_unique<ProtectedConnection>(server_.accept(std::move(inner)), data_after_,
+                                               false);
+}
+
+}  // namespace lockstep::coll

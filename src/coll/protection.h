@@ -1,0 +1,76 @@
+// Protection: who may call whom between machines. Connections speak TLS with a key that both ranks
+// derive from the job's; data may go on in plain text once both have proven that they know it.
+//
+// Thread rule: any thread; a connection is used by one at a time.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "sys/net.h"
+#include "transport/keys.h"
+#include "transport/tls.h"
+
+namespace lockstep::coll {
+
+/// A connection whose other end is known. Moves nothing until it is.
+class ProtectedConnection final : public sys::Connection {
+ public:
+  enum class After : std::uint8_t { encrypted, plain };
+  /// `after` is the caller's to say; the one that answers learns it from the caller's identity.
+  ProtectedConnection(std::unique_ptr<transport::TlsConnection> tls, After data_after,
+                      bool is_data);
+  ~ProtectedConnection() override;
+
+  /// The rank that called, once it is known; -1 before, and for the caller itself.
+  [[nodiscard]] int client() const noexcept { return client_; }
+
+  sys::Transfer read(std::span<std::byte> into) noexcept override;
+  sys::Transfer write(std::span<const std::byte> from) noexcept override;
+  void shutdown_write() noexcept override;
+  [[nodiscard]] Status error() const override;
+  [[nodiscard]] std::string peer() const override;
+  [[nodiscard]] bool is_open() const noexcept override { return established_; }
+  [[nodiscard]] std::string local_host() const override { return local_host_; }
+  [[nodiscard]] sys::Connection& underlying() noexcept override;
+
+ private:
+  /// True once bytes can move, or will never.
+  bool established() noexcept;
+  [[nodiscard]] sys::Connection& current() const noexcept;
+
+  std::unique_ptr<transport::TlsConnection> tls_;
+  std::unique_ptr<sys::Connection> plain_;  // once TLS was left
+  After data_after_;
+  bool is_data_;
+  bool established_ = false;
+  int client_ = -1;
+  std::string local_host_;
+};
+
+class Protection {
+ public:
+  /// `job` tells clusters with the same key apart.
+  Protection(const transport::JobKey& key, std::string job, int rank,
+             ProtectedConnection::After data_after);
+
+  /// Data connections of other generations are refused from now on.
+  void enter(std::uint64_t generation) noexcept { *generation_ = generation; }
+
+  std::unique_ptr<sys::Connection> call(std::unique_ptr<sys::Connection> inner, int server,
+                                        transport::Plane plane) const;
+  std::unique_ptr<sys::Connection> answer(std::unique_ptr<sys::Connection> inner) const;
+
+ private:
+  transport::JobKey key_;
+  std::string job_;
+  int rank_;
+  ProtectedConnection::After data_after_;
+  std::shared_ptr<std::atomic<std::uint64_t>> generation_;
+  transport::TlsClient client_;
+  transport::TlsServer server_;
+};
+
+}  // namespace lockstep::coll
