@@ -16,7 +16,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -80,10 +79,9 @@ class ClusterResolver {
 /// A resolver of any class, kept by value: what options take. Copies share it.
 class AnyClusterResolver {
  public:
-  template <class Resolver>
-  requires std::derived_from<std::decay_t<Resolver>, ClusterResolver> AnyClusterResolver(
-      Resolver&& resolver)
-      : resolver_(std::make_shared<std::decay_t<Resolver>>(std::forward<Resolver>(resolver))) {}
+  template <std::derived_from<ClusterResolver> Resolver>
+  AnyClusterResolver(Resolver resolver)
+      : resolver_(std::make_shared<Resolver>(std::move(resolver))) {}
   /// InvalidUsage for null.
   AnyClusterResolver(std::shared_ptr<const ClusterResolver> resolver);
 

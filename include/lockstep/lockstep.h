@@ -3,6 +3,9 @@
 
 #include "lockstep/all_reduce_cross_device_ops.h"
 #include "lockstep/central_storage_strategy.h"
+#include "lockstep/cluster_resolver.h"
+#include "lockstep/cluster_roles.h"
+#include "lockstep/cluster_spec.h"
 #include "lockstep/coll.h"
 #include "lockstep/collective_all_reduce.h"
 #include "lockstep/communication_options.h"
@@ -18,6 +21,7 @@
 #include "lockstep/error.h"
 #include "lockstep/input_context.h"
 #include "lockstep/input_iterators.h"
+#include "lockstep/launcher_resolvers.h"
 #include "lockstep/log.h"
 #include "lockstep/mirrored_strategy.h"
 #include "lockstep/model.h"

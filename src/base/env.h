@@ -1,4 +1,5 @@
-// The environment variables lockstep reads, all of them, read once. docs/environment.md lists them.
+// The settings lockstep reads from the environment, all of them, read once. docs/environment.md lists
+// them, and what launchers set, which src/cluster reads.
 #pragma once
 
 #include <string>
