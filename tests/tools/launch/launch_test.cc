@@ -193,8 +193,8 @@ TEST(Launch, ALimitIsNamedWithTheRankThatHitIt) {
   const TemporaryDirectory parent;
   const std::string limited = "ulimit -n 64; XDG_RUNTIME_DIR=" + parent.path() +
                               " '" LOCKSTEP_COMMAND
-                              "' launch -n 60 -- sleep 600 2>&1 | "
-                              "grep -q 'cannot start rank [0-9]* of 60: .*ulimit -n'";
+                              "' launch -n 40 -- sleep 600 2>&1 | "
+                              "grep -q 'cannot start rank [0-9]* of 40: .*ulimit -n'";
   EXPECT_EQ(std::system(limited.c_str()), 0);  // NOLINT(cert-env33-c): the point of the test
   EXPECT_THAT(files_in(parent.path()), testing::IsEmpty());
 }
