@@ -124,14 +124,17 @@ TEST(Launch, StandardInputIsEmptyAndSignalsAreDefault) {
 }
 
 TEST(Launch, TheExitCodeIsThatOfTheRankThatFailedFirst) {
+  const TemporaryDirectory directory;
+  const std::string failing = directory.path() + "/failing";
   const Finished finished = launch_command(
-      ranks_of(3,
-               "if [ $LOCKSTEP_RANK = 1 ]; then echo one >&2; echo why >&2; exit 9; fi; "
-               "sleep 0.3; exit 4"));
+      ranks_of(3, "if [ $LOCKSTEP_RANK = 1 ]; then echo one >&2; echo why >&2; : > " + failing +
+                      "; exit 9; fi; while [ ! -e " + failing +
+                      " ]; do sleep 0.02; done; sleep 0.4; exit 4"));
   EXPECT_EQ(finished.status, exited(9));
   EXPECT_THAT(
       finished.err,
-      AllOf(ContainsRegex("first cause: rank 1 \\(pid [0-9]+\\) exited with 9 after 0\\.[0-9] s"),
+      AllOf(ContainsRegex(
+                "first cause: rank 1 \\(pid [0-9]+\\) exited with 9 after [0-9]+\\.[0-9] s"),
             HasSubstr("lockstep:   | one\nlockstep:   | why\n"), HasSubstr("rank 0 exited with 4"),
             HasSubstr("rank 2 exited with 4")));
 }
