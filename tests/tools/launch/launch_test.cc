@@ -124,14 +124,17 @@ TEST(Launch, StandardInputIsEmptyAndSignalsAreDefault) {
 }
 
 TEST(Launch, TheExitCodeIsThatOfTheRankThatFailedFirst) {
+  const TemporaryDirectory directory;
+  const std::string failing = directory.path() + "/failing";
   const Finished finished = launch_command(
-      ranks_of(3,
-               "if [ $LOCKSTEP_RANK = 1 ]; then echo one >&2; echo why >&2; exit 9; fi; "
-               "sleep 0.3; exit 4"));
+      ranks_of(3, "if [ $LOCKSTEP_RANK = 1 ]; then echo one >&2; echo why >&2; : > " + failing +
+                      "; exit 9; fi; while [ ! -e " + failing +
+                      " ]; do sleep 0.02; done; sleep 0.4; exit 4"));
   EXPECT_EQ(finished.status, exited(9));
   EXPECT_THAT(
       finished.err,
-      AllOf(ContainsRegex("first cause: rank 1 \\(pid [0-9]+\\) exited with 9 after 0\\.[0-9] s"),
+      AllOf(ContainsRegex(
+                "first cause: rank 1 \\(pid [0-9]+\\) exited with 9 after [0-9]+\\.[0-9] s"),
             HasSubstr("lockstep:   | one\nlockstep:   | why\n"), HasSubstr("rank 0 exited with 4"),
             HasSubstr("rank 2 exited with 4")));
 }
@@ -193,8 +196,8 @@ TEST(Launch, ALimitIsNamedWithTheRankThatHitIt) {
   const TemporaryDirectory parent;
   const std::string limited = "ulimit -n 64; XDG_RUNTIME_DIR=" + parent.path() +
                               " '" LOCKSTEP_COMMAND
-                              "' launch -n 60 -- sleep 600 2>&1 | "
-                              "grep -q 'cannot start rank [0-9]* of 60: .*ulimit -n'";
+                              "' launch -n 40 -- sleep 600 2>&1 | "
+                              "grep -q 'cannot start rank [0-9]* of 40: .*ulimit -n'";
   EXPECT_EQ(std::system(limited.c_str()), 0);  // NOLINT(cert-env33-c): the point of the test
   EXPECT_THAT(files_in(parent.path()), testing::IsEmpty());
 }
