@@ -10,6 +10,7 @@
 
 #include "bench/peers/rank_main.h"
 
+// NOLINTNEXTLINE(readability-identifier-naming): the name of the library's function.
 extern "C" __attribute__((visibility("default"))) int PMIx_Init(void* process, void* info,
                                                                 std::size_t count) {
   using Init = int (*)(void*, void*, std::size_t);
