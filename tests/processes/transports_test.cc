@@ -111,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Mixed,
                                          Layout{"TwoByThree", {"a", "a", "a", "b", "b", "b"}},
                                          Layout{"ThreeByTwo", {"a", "a", "b", "b", "c", "c"}},
                                          Layout{"Scattered", {"a", "b", "a", "b"}}),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& layout) { return std::string(layout.param.name); });
 
 }  // namespace
 }  // namespace lockstep::processes
