@@ -24,6 +24,11 @@ class Executor {
   /// Carries out the call when its turn has come. On error the generation has failed with it.
   Status run(const Call& call, std::uint64_t ticket, Deadline deadline);
 
+  /// Carries out an all-reduce of one buffer without a deadline of its own, the shortest way: if it
+  /// repeats the one before through slots, what is known of that one is not worked out again. The
+  /// buffers have been checked; throws what went wrong.
+  void run_small(Op op, ConstBuffer input, Buffer output, Here here);
+
   [[nodiscard]] transport::Link& link() noexcept { return *link_; }
   [[nodiscard]] const plan::Layout& layout() const noexcept { return planner_.layout(); }
   [[nodiscard]] const Recorder& recorder() const noexcept { return recorder_; }
@@ -44,6 +49,11 @@ class Executor {
   };
 
   Status carry_out(const Call& call, std::uint64_t sequence, Deadline deadline);
+  /// False: nothing has been done, the long way is to be taken with the same ticket.
+  bool run_again(Op op, ConstBuffer input, Buffer output, Here here, std::uint64_t ticket);
+  [[nodiscard]] Bindings bind(const Call& call, const plan::Plan& plan);
+  /// The end of a call: its record, and why it failed.
+  Status close(std::uint64_t sequence, State state);
   State drive(const Call& call, const wire::Descriptor& descriptor, Deadline deadline);
   void report_stall(const wire::Descriptor& descriptor, Duration waited) const;
   [[nodiscard]] Status timed_out(const Call& call, const wire::Descriptor& descriptor,
@@ -57,6 +67,15 @@ class Executor {
   Recorder recorder_;
   Turnstile turnstile_;
   Operation operation_;
+  /// The last call, if run_again() can repeat it. Whoever has the turn.
+  struct Repeatable {
+    const PlannedCall* planned = nullptr;  // null: there is none
+    wire::Descriptor descriptor;
+    std::uint64_t count = 0;
+    Op op = Op::sum;
+    DType dtype = DType::float32;
+  };
+  Repeatable last_;
   Status own_failure_;  // of this rank's own making
   Arena scratch_;
   Arena partial_;

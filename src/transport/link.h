@@ -84,6 +84,9 @@ class Link {
   virtual std::byte* slot(int peer) = 0;
   [[nodiscard]] virtual std::size_t slot_bytes() const noexcept = 0;
 
+  /// The next operation through slots will take about so many bytes of this rank's. Only a hint.
+  virtual void expect_slot(std::size_t /*bytes*/) noexcept {}
+
   /// Sticky; ok while the generation lives. Cheap to ask: one atomic load.
   [[nodiscard]] virtual bool failed() const noexcept = 0;
   [[nodiscard]] virtual Status failure() const = 0;
