@@ -182,7 +182,8 @@ bool Executor::run_again(Op op, ConstBuffer input, Buffer output, Here here, std
   static const transport::Exposure nothing;
   wire::Descriptor& descriptor = last_.descriptor;
   descriptor.sequence = ticket + 1;
-  if (link_->begin(descriptor, nothing, transport::Staging::slots) != transport::kNobody) {
+  if (link_->begin(descriptor, nothing, transport::staging_for(input.bytes())) !=
+      transport::kNobody) {
     return false;
   }
   const plan::Plan& plan = last_.planned->plan;
