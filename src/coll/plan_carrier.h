@@ -1,0 +1,47 @@
+// PlanCarrier: carries out calls as plans over a link.
+#pragma once
+
+#include <memory>
+
+#include "coll/carrier.h"
+#include "coll/operation.h"
+#include "coll/planner.h"
+#include "transport/fabric.h"
+
+namespace lockstep::coll {
+
+class PlanCarrier final : public Carrier {
+ public:
+  PlanCarrier(std::unique_ptr<transport::Link> link, plan::Layout layout,
+              const SessionOptions& options);
+
+  transport::GroupEnd& end() noexcept override { return *link_; }
+  const char* start(const Call& call, wire::Descriptor& descriptor) override;
+  State poll() override;
+
+ private:
+  /// Memory of the engine's own, kept from call to call.
+  class Arena {
+   public:
+    std::byte* reserve(std::size_t bytes);
+
+   private:
+    struct Free {
+      void operator()(std::byte* memory) const noexcept;
+    };
+    std::unique_ptr<std::byte, Free> memory_;
+    std::size_t bytes_ = 0;
+  };
+
+  std::unique_ptr<transport::Link> link_;
+  Planner planner_;
+  Bindings bindings_;
+  Operation operation_;
+  Arena scratch_;
+  Arena partial_;
+};
+
+/// Carriers over the links of a fabric.
+MakeCarrier carriers_over(std::shared_ptr<transport::Fabric> fabric);
+
+}  // namespace lockstep::coll
