@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <span>
 
+#include "coll/state.h"
 #include "lockstep/dtype.h"
 #include "lockstep/op.h"
 #include "plan/plan.h"
@@ -32,8 +33,6 @@ struct Bindings {
   std::byte* scratch = nullptr;  // plan.scratch_count elements of dtype
   std::byte* partial = nullptr;  // plan.partial_count elements of accumulator_of(dtype)
 };
-
-enum class State : unsigned char { pending, done, failed };
 
 class Operation {
  public:
