@@ -14,12 +14,24 @@
 
 #include "coll/call.h"
 #include "coll/group_spec.h"
+#include "coll/recorder.h"
 #include "coll/state.h"
 #include "lockstep/coll/options.h"
 #include "transport/group_end.h"
 #include "wire/descriptor.h"
 
 namespace lockstep::coll {
+
+/// An all-reduce of little data, checked, without options.
+struct SmallCall {
+  Op op = Op::sum;
+  ConstBuffer input;
+  Buffer output;
+  Here here;
+  std::uint64_t sequence = 0;
+};
+/// refused: nothing has been done. pending: resume() goes on with it.
+enum class Again : unsigned char { refused, done, pending };
 
 class Carrier {
  public:
@@ -37,6 +49,16 @@ class Carrier {
   virtual const char* start(const Call& call, wire::Descriptor& descriptor) = 0;
   /// Moves on. failed: end() knows why.
   virtual State poll() = 0;
+
+  /// The shortest way for a call that repeats the one before. Records that it has begun.
+  virtual Again run_again(const SmallCall& /*call*/, Recorder& /*recorder*/) {
+    return Again::refused;
+  }
+  /// Goes on, by poll(), with a call that takes longer: the same one. Returns its descriptor.
+  virtual const wire::Descriptor& resume(const Call& /*call*/) {
+    static const wire::Descriptor none;
+    return none;
+  }
 
   /// The peer that keeps a pending operation waiting, as of the last poll; kNobody if that is not
   /// known.

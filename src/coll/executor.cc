@@ -18,6 +18,18 @@ constexpr std::uint64_t kLoggedHistory = 8;
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
+void fill_small(Call& call, Op op, ConstBuffer input, ConstBuffer output, Here here) {
+  call.kind = plan::Kind::all_reduce;
+  call.op = op;
+  call.reduces = true;
+  call.dtype = input.dtype();
+  call.count = input.count();
+  call.here = here;
+  call.add_input({&input, 1});
+  call.set_output({&output, 1});
+  call.seal();
+}
+
 /// Where it is not known who is missing, nobody is named.
 std::string names(const std::vector<int>& ranks) {
   return ranks.empty() ? "other ranks" : fmt::format("rank {}", fmt::join(ranks, ", "));
@@ -81,6 +93,10 @@ Status Executor::carry_out(const Call& call, std::uint64_t sequence, Deadline de
   const char* algorithm = carrier_->start(call, descriptor);
   recorder_.begin(descriptor, call.here, algorithm);
   const State state = drive(call, descriptor, deadline);
+  return close(sequence, state);
+}
+
+Status Executor::close(std::uint64_t sequence, State state) {
   recorder_.end(sequence,
                 state == State::done ? Recorder::Outcome::done : Recorder::Outcome::failed);
   if (state == State::done) return {};
@@ -90,6 +106,34 @@ Status Executor::carry_out(const Call& call, std::uint64_t sequence, Deadline de
   log_error("rank {}: {}\nlast operations of rank {}:\n{}", end_.member(end_.rank()),
             failure.message(), end_.member(end_.rank()), recorder_.text(kLoggedHistory));
   return failure;
+}
+
+void Executor::run_small(Op op, ConstBuffer input, Buffer output, Here here) {
+  const std::uint64_t ticket = issue();
+  const SmallCall small{op, input, output, here, ticket + 1};
+  if (turnstile_.is_serving(ticket) && run_again(small)) return;
+  Call call;
+  fill_small(call, op, input, output, here);
+  raise_if_error(run(call, ticket, Deadline::never()));
+}
+
+bool Executor::run_again(const SmallCall& small) {
+  const Again again = carrier_->run_again(small, recorder_);
+  if (again == Again::refused) return false;
+  if (again == Again::done) {
+    recorder_.end(small.sequence, Recorder::Outcome::done);
+    turnstile_.pass();
+    return true;
+  }
+  // It takes longer: the usual way, from here on.
+  Call call;
+  fill_small(call, small.op, small.input, small.output, small.here);
+  const wire::Descriptor& descriptor = carrier_->resume(call);
+  const Status status = close(small.sequence, drive(call, descriptor, Deadline::never()));
+  if (!status.ok()) end_.quiesce();
+  turnstile_.pass();
+  raise_if_error(status);
+  return true;
 }
 
 State Executor::drive(const Call& call, const wire::Descriptor& descriptor, Deadline deadline) {

@@ -167,7 +167,7 @@ void Joiner::check_addresses() {
     const std::string& address = addresses_[static_cast<std::size_t>(rank)];
     if (address.empty()) continue;
     if (!is_unix(address)) (void)Address::parse(address);
-    if (is_loopback(address)) {
+    if (is_loopback(address) && !sys::host_is_named()) {
       loopback.push_back(rank);
     } else if (!is_unix(address)) {
       remote.push_back(rank);

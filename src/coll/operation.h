@@ -39,6 +39,10 @@ class Operation {
   void start(const plan::Plan& plan, const Bindings& bindings, const wire::Descriptor& descriptor,
              const transport::Exposure& exposure);
 
+  /// The same for an operation that has begun and done its first `done` instructions.
+  void resume(const plan::Plan& plan, const Bindings& bindings, const wire::Descriptor& descriptor,
+              const transport::Exposure& exposure, std::size_t done);
+
   /// Executes up to `budget` instructions. failed: the link knows why.
   State poll(transport::Link& link, int budget = INT_MAX);
 
@@ -53,6 +57,8 @@ class Operation {
   bool receive(const plan::Instruction& instruction, transport::Link& link);
   bool compute(const plan::Instruction& instruction, transport::Link& link);
   void reduce(const plan::Instruction& instruction, transport::Link& link);
+  /// The same where every buffer lies in one piece, as most do; false if one does not.
+  bool reduce_flat(const plan::Instruction& instruction, transport::Link& link);
   void copy(const plan::Instruction& instruction, transport::Link& link);
 
   const plan::Plan* plan_ = nullptr;

@@ -101,6 +101,9 @@ void Session::all_reduce(Op op, Buffer in_place, const CallOptions& options, Her
 }
 void Session::all_reduce(Op op, Inputs inputs, Buffer output, const CallOptions& options,
                          Here here) {
+  if (impl_->is_small(op, inputs, output, options)) {
+    return impl_->executor().run_small(op, inputs.list()[0], output, here);
+  }
   impl_->run(filled(*impl_, options, here, all_reduce_of(op, inputs, output)));
 }
 Work Session::start_all_reduce(Op op, Buffer in_place, const CallOptions& options, Here here) {

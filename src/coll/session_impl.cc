@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "coll/engines.h"
+#include "kernel/reduce.h"
 #include "plan/select.h"
 
 namespace lockstep::coll {
@@ -61,6 +62,22 @@ Session::Impl::Impl(std::shared_ptr<transport::Generation> generation, MakeCarri
                              : std::make_shared<Membership>(generation_, spec_.members[rank])) {}
 
 Session::Impl::~Impl() { close(); }
+
+bool Session::Impl::is_small(Op op, const Inputs& inputs, const Buffer& output,
+                             const CallOptions& options) const noexcept {
+  constexpr std::size_t kMostBytes = 8192;
+  if (inputs.list().size() != 1 || spec_.replicas[static_cast<std::size_t>(rank_)] != 1)
+    return false;
+  const ConstBuffer& input = inputs.list()[0];
+  const auto* from = static_cast<const std::byte*>(input.data());
+  const auto* to = static_cast<const std::byte*>(output.data());
+  const std::size_t bytes = input.bytes();
+  return bytes > 0 && bytes <= kMostBytes && input.count() == output.count() &&
+         input.dtype() == output.dtype() && from != nullptr && to != nullptr &&
+         (from == to || from + bytes <= to || to + bytes <= from) && options.name.empty() &&
+         options.timeout.count() == 0 && options.order == SumOrder::fixed_tree &&
+         options.shape.empty() && kernel::supports(op, input.dtype());
+}
 
 Work Session::Impl::submit(std::shared_ptr<Work::Shared> work) {
   for (auto& issued : work->calls) {

@@ -45,6 +45,10 @@ class Session::Impl {
   [[nodiscard]] transport::Generation& generation() noexcept { return *generation_; }
   Executor& executor() noexcept { return executor_; }
 
+  /// A correct all-reduce of little data without options: Executor::run_small.
+  [[nodiscard]] bool is_small(Op op, const Inputs& inputs, const Buffer& output,
+                              const CallOptions& options) const noexcept;
+
   /// Fills a call in place and carries it out on the calling thread; throws what went wrong.
   template <class Fill>
   void run(Fill&& fill) {

@@ -34,10 +34,13 @@ std::string namespace_of(const char* which) {
 
 }  // namespace
 
+bool host_is_named() {
+  const char* word = std::getenv("LOCKSTEP_HOST");
+  return word != nullptr && *word != '\0';
+}
+
 std::uint64_t host_identity() {
-  if (const char* word = std::getenv("LOCKSTEP_HOST"); word != nullptr && *word != '\0') {
-    return digest(word);
-  }
+  if (host_is_named()) return digest(std::getenv("LOCKSTEP_HOST"));
   return digest(read_text("/proc/sys/kernel/random/boot_id") + namespace_of("net") +
                 namespace_of("pid"));
 }

@@ -10,6 +10,9 @@ namespace lockstep::sys {
 /// LOCKSTEP_HOST, if set, counts instead: any word, equal on ranks that shall count as one host.
 std::uint64_t host_identity();
 
+/// LOCKSTEP_HOST is set: hosts are what the user says, loopback addresses included.
+bool host_is_named();
+
 /// The name of the machine, for messages.
 std::string host_name();
 

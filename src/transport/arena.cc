@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 
 namespace lockstep::transport {
@@ -60,23 +61,31 @@ void Arena::Room::give_back(std::size_t offset, std::size_t bytes) noexcept {
   }
 }
 
-std::shared_ptr<std::byte> Arena::allocate(std::size_t bytes) {
-  const std::size_t whole = round_up(bytes == 0 ? 1 : bytes, kPage);
+std::size_t Arena::take(std::size_t whole) {
   std::size_t offset = 0;
-  if (whole < bytes || !room_->take(whole, offset)) {
+  if (whole > size_ || !room_->take(whole, offset)) {
     throw SystemError(
         fmt::format("no room for {} bytes in the {} bytes of address space that a "
                     "rank has for memory shared with its host",
-                    bytes, size_));
+                    whole, size_));
   }
-  const auto give_back = [room = room_, offset, whole](std::byte*) {
-    room->give_back(offset, whole);
-  };
   if (const Status committed = room_->segment->commit(offset, whole); !committed.ok()) {
-    give_back(nullptr);
+    room_->give_back(offset, whole);
     raise(committed);
   }
-  return {room_->segment->data() + offset, give_back};
+  return offset;
+}
+
+std::shared_ptr<std::byte> Arena::allocate(std::size_t bytes) {
+  if (bytes > size_) (void)take(bytes);  // throws
+  const std::size_t whole = round_up(std::max<std::size_t>(bytes, 1), kPage);
+  const std::size_t offset = take(whole);
+  return {room_->segment->data() + offset,
+          [room = room_, offset, whole](std::byte*) { room->give_back(offset, whole); }};
+}
+
+std::byte* Arena::reserve(std::size_t bytes) {
+  return room_->segment->data() + take(round_up(bytes, kPage));
 }
 
 }  // namespace lockstep::transport

@@ -21,6 +21,8 @@ class Arena {
   /// Zeroed memory at least aligned to a page; freed with the pointer, in any order, also after
   /// the arena. SystemError if memory or room is short.
   std::shared_ptr<std::byte> allocate(std::size_t bytes);
+  /// The same, but never given back: it goes with the segment, when the last process is gone.
+  std::byte* reserve(std::size_t bytes);
 
   [[nodiscard]] bool contains(const std::byte* data, std::size_t bytes) const noexcept {
     return data >= base_ && bytes <= size_ &&
@@ -36,6 +38,9 @@ class Arena {
     bool take(std::size_t bytes, std::size_t& offset);
     void give_back(std::size_t offset, std::size_t bytes) noexcept;
   };
+
+  /// Offset of memory for `whole` pages.
+  std::size_t take(std::size_t whole);
 
   std::shared_ptr<Room> room_;
   std::byte* base_;

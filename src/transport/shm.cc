@@ -121,15 +121,6 @@ std::byte* ShmHost::find(int index, std::uint64_t group, std::size_t bytes) cons
   return nullptr;
 }
 
-void ShmHost::keep(std::shared_ptr<std::byte> block) noexcept {
-  try {
-    const MutexLock lock(mutex_);
-    kept_.push_back(std::move(block));
-  } catch (...) {
-    return;  // no memory for the note: the block is lost to the arena, and nothing else
-  }
-}
-
 std::byte* ShmHost::at(int index, std::uint64_t offset, std::uint64_t bytes) const noexcept {
   const std::uint64_t begin = static_cast<std::uint64_t>(index) * arena_bytes_;
   if (offset < begin || bytes > arena_bytes_ || offset - begin > arena_bytes_ - bytes) {
@@ -188,15 +179,15 @@ ShmLink::ShmLink(ShmHost& host, std::uint64_t group, std::vector<int> members,
       group_(group),
       indices_(std::move(indices)),
       failure_(failure),
-      block_(host.allocate(block_bytes())),
       peers_(indices_.size()) {
   for (auto& peer : peers_) peer = std::make_unique<Peer>();
-  set_board(rank, Board::make(block_.get(), kSlotBytes));
-  host_.announce(group_, block_.get());
+  // Stays until all processes of the host are done with it: a slower peer may still look at it.
+  std::byte* block = host_.arena_.reserve(block_bytes());
+  set_board(rank, Board::make(block, kSlotBytes));
+  host_.announce(group_, block);
 }
 
-// The block stays until the generation ends: a slower peer may still look at it.
-ShmLink::~ShmLink() { host_.keep(std::move(block_)); }
+ShmLink::~ShmLink() = default;
 
 std::size_t ShmLink::block_bytes() const noexcept {
   const std::size_t rings = indices_.size() * Ring::bytes(ring_bytes(size()));

@@ -22,7 +22,6 @@
 #include <vector>
 
 #include "base/gate.h"
-#include "base/mutex.h"
 #include "sys/segment.h"
 #include "transport/arena.h"
 #include "transport/board_link.h"
@@ -77,16 +76,11 @@ class ShmHost {
   /// Null unless `bytes` from the offset on lie in that rank's arena.
   [[nodiscard]] std::byte* at(int index, std::uint64_t offset, std::uint64_t bytes) const noexcept;
 
-  /// Until the end of the generation.
-  void keep(std::shared_ptr<std::byte> block) noexcept;
-
   std::shared_ptr<sys::Segment> segment_;
   std::size_t arena_bytes_;
   int index_;
   int ranks_;
   Arena arena_;
-  Mutex mutex_;
-  std::vector<std::shared_ptr<std::byte>> kept_ GUARDED_BY(mutex_);
 };
 
 class ShmLink final : public BoardLink {
@@ -129,7 +123,6 @@ class ShmLink final : public BoardLink {
   std::uint64_t group_;
   std::vector<int> indices_;
   Failure& failure_;
-  std::shared_ptr<std::byte> block_;  // board, shown, rings
   const Exposure* mine_ = nullptr;
   std::uint64_t operation_ = 0;
   std::vector<std::unique_ptr<Peer>> peers_;

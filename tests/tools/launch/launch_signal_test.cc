@@ -52,7 +52,8 @@ TEST(LaunchSignals, AnInterruptEndsRanksThatDoNotCatchIt) {
 }
 
 TEST(LaunchSignals, ASecondOneKills) {
-  Launched launch(ranks_of(2, "trap 'echo no' TERM INT; echo ready; while :; do sleep 0.05; done"));
+  Launched launch(ranks_of(2, "trap 'echo no' TERM INT; echo ready; while :; do sleep 0.05; done",
+                           {"--grace", "300"}));
   wait_for_both(launch, "ready");
   launch.signal(sys::Signal::interrupt);
   wait_for_both(launch, "no");

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "sys/posix_proc.h"
 #include "tests/sys/temporary_directory.h"
 #include "tests/tools/command.h"
 #include "tests/tools/launch/launched.h"
@@ -192,6 +193,7 @@ TEST(Launch, AProgramThatCannotBeExecuted) {
   EXPECT_THAT(finished.err, HasSubstr("is a directory"));
 }
 
+#ifndef LOCKSTEP_SANITIZED  // UndefinedBehaviorSanitizer needs a descriptor to look at an exception
 TEST(Launch, ALimitIsNamedWithTheRankThatHitIt) {
   const TemporaryDirectory parent;
   const std::string limited = "ulimit -n 64; XDG_RUNTIME_DIR=" + parent.path() +
@@ -201,12 +203,40 @@ TEST(Launch, ALimitIsNamedWithTheRankThatHitIt) {
   EXPECT_EQ(std::system(limited.c_str()), 0);  // NOLINT(cert-env33-c): the point of the test
   EXPECT_THAT(files_in(parent.path()), testing::IsEmpty());
 }
+#endif
 
 TEST(Launch, WhatARankLeavesBehindIsEnded) {
   const Finished finished =
       launch_command(ranks_of(1, "sleep 600 & echo $!; exit 0", {"--no-prefix"}));
   EXPECT_EQ(finished.status, exited(0));
   EXPECT_TRUE(gone(std::stoi(finished.out)));
+}
+
+TEST(Exec, DiesWithItsLauncher) {
+  // Without a keeper: a shell in the launcher's place.
+  auto shell = sys::PosixProcesses().spawn(
+      {.argv = {"/bin/sh", "-c",
+                "'" LOCKSTEP_COMMAND "' exec --launcher $$ -- sh -c 'echo on; exec "
+                "sleep 600' & echo $!; wait"},
+       .output = sys::Command::Output::pipe});
+  const sys::Descriptor output = shell->take_output();
+  std::string text;
+  for (int i = 0; i < 2000 && text.find("on\n") == std::string::npos; ++i) {
+    char part[64];
+    const ssize_t size = ::read(output.get(), part, sizeof part);
+    if (size > 0) text.append(part, static_cast<std::size_t>(size));
+    if (size < 0) ::usleep(10'000);
+  }
+  ASSERT_THAT(text, HasSubstr("on\n"));
+  text.erase(text.find("on\n"), 3);
+  EXPECT_TRUE(shell->signal(sys::Signal::kill).ok());
+  EXPECT_TRUE(gone(std::stoi(text)));
+}
+
+TEST(Exec, DoesNotStartAfterItsLauncherHasDied) {
+  const Result result = lockstep_command("exec --launcher 1 -- echo ran");
+  EXPECT_EQ(result.code, 128 + SIGKILL);
+  EXPECT_EQ(result.out, "");
 }
 
 TEST(Launch, AKilledLauncherTakesEverythingAlong) {

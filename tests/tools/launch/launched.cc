@@ -8,14 +8,11 @@
 #include <chrono>
 #include <fstream>
 
-#include "base/deadline.h"
 #include "launch/rank_environment.h"
 #include "sys/posix_proc.h"
 
 namespace lockstep::tool {
 namespace {
-
-constexpr std::chrono::seconds kLongest(20);
 
 void read_into(sys::Descriptor& from, std::string& text) {
   char part[65'536];
@@ -65,11 +62,11 @@ Finished Launched::finish() {
   const Deadline deadline = Deadline::after(kLongest);
   while (!deadline.passed() && read_some(100)) {
   }
-  return {.status = finish_unread(), .out = out_, .err = err_};
+  return {.status = end_by(deadline), .out = out_, .err = err_};
 }
 
-sys::ExitStatus Launched::finish_unread() {
-  const auto status = process_->wait(Deadline::after(kLongest));
+sys::ExitStatus Launched::end_by(Deadline deadline) {
+  const auto status = process_->wait(deadline);
   EXPECT_TRUE(status.has_value()) << "it does not end\n" << out_ << err_;
   return status.value_or(sys::ExitStatus{.how = sys::ExitStatus::How::unknown, .value = 0});
 }
@@ -87,7 +84,7 @@ std::vector<std::string> ranks_of(int n, const std::string& script,
 }
 
 bool gone(int pid) {
-  const Deadline deadline = Deadline::after(kLongest);
+  const Deadline deadline = Deadline::after(std::chrono::seconds(20));
   // What was orphaned may stay a zombie until the machine's first process gets round to it.
   for (;;) {
     std::ifstream file("/proc/" + std::to_string(pid) + "/stat");

@@ -7,10 +7,12 @@
 // Everything is bounded by 20 s; a test fails then. The launcher is killed with the object.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/deadline.h"
 #include "sys/descriptor.h"
 #include "sys/proc.h"
 
@@ -36,9 +38,12 @@ class Launched {
   /// Waits for the end while reading what it writes.
   Finished finish();
   /// Waits for the end without reading anything.
-  sys::ExitStatus finish_unread();
+  sys::ExitStatus finish_unread() { return end_by(Deadline::after(kLongest)); }
 
  private:
+  static constexpr std::chrono::seconds kLongest{20};
+
+  sys::ExitStatus end_by(Deadline deadline);
   /// Reads once; false if there is nothing to wait for any more.
   bool read_some(int milliseconds);
 

@@ -89,6 +89,7 @@ std::unique_ptr<sys::Process> Attempt::spawn(const std::vector<std::string>& own
                              .output = sys::Command::Output::pipe,
                              .group = sys::Command::Group::own});
   } catch (const SystemError& error) {
+    ranks_.clear();  // ends the others, and gives back what there may be too little of
     // The command may be megabytes long; the cause stands at the end.
     constexpr std::size_t kEnough = 300;
     std::string why = error.what();

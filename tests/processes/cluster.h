@@ -1,0 +1,81 @@
+// ProcessCluster: ranks as real processes of the program rank_program, for tests.
+//
+//   ProcessCluster cluster({.ranks = 4, .scenario = "exercise own"});
+//   for (auto& rank : cluster.finish(60s)) EXPECT_EQ(rank.code, 0) << rank.text;
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sys/posix_proc.h"
+#include "tests/sys/temporary_directory.h"
+
+namespace lockstep::processes {
+
+enum class Wire : std::uint8_t {
+  local,      // one host: sockets of the user's, shared memory
+  tcp,        // every rank a host of its own, no key
+  tls,        // the same with a key
+  plaintext,  // the same, data in plain text
+};
+
+struct ClusterOptions {
+  int ranks = 2;
+  std::string scenario;
+  Wire wire = Wire::local;
+  /// A word for each rank's host; empty: one each (not local).
+  std::vector<std::string> hosts = {};
+  /// "NAME=value" for all ranks.
+  std::vector<std::string> environment = {};
+  /// Before the program's command, by rank: "ip netns exec x"; and the addresses to use.
+  std::vector<std::vector<std::string>> wrappers = {};
+  std::vector<std::string> addresses = {};
+};
+
+struct Outcome {
+  std::optional<sys::ExitStatus> ended;  // empty: it had to be killed
+  std::string text;                      // what it wrote, both streams
+
+  [[nodiscard]] bool ok() const { return ended && ended->success(); }
+};
+
+class ProcessCluster {
+ public:
+  explicit ProcessCluster(const ClusterOptions& options);
+  ~ProcessCluster();
+  ProcessCluster(const ProcessCluster&) = delete;
+  ProcessCluster& operator=(const ProcessCluster&) = delete;
+
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(ranks_.size()); }
+  sys::Process& process(int rank) { return *ranks_[static_cast<std::size_t>(rank)].process; }
+  /// Until the rank has written this; false if it does not in time.
+  bool wait_for(int rank, const std::string& text, std::chrono::milliseconds patience);
+  /// Until all ranks have ended, or have been killed at the deadline.
+  std::vector<Outcome> finish(std::chrono::milliseconds patience);
+  [[nodiscard]] const std::string& text(int rank) const {
+    return ranks_[static_cast<std::size_t>(rank)].text;
+  }
+  [[nodiscard]] const std::vector<std::string>& addresses() const noexcept { return addresses_; }
+
+ private:
+  struct Rank {
+    std::unique_ptr<sys::Process> process;
+    sys::Descriptor output;
+    sys::Descriptor errors;
+    std::string text;
+  };
+  /// Reads what is there, waiting for some at most so long.
+  void read(std::chrono::milliseconds patience);
+
+  TemporaryDirectory directory_;
+  std::vector<std::string> addresses_;
+  std::vector<Rank> ranks_;
+};
+
+/// Ports that nobody uses now.
+std::vector<int> free_ports(int count);
+
+}  // namespace lockstep::processes
