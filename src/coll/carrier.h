@@ -14,24 +14,12 @@
 
 #include "coll/call.h"
 #include "coll/group_spec.h"
-#include "coll/recorder.h"
 #include "coll/state.h"
 #include "lockstep/coll/options.h"
 #include "transport/group_end.h"
 #include "wire/descriptor.h"
 
 namespace lockstep::coll {
-
-/// An all-reduce of little data, checked, without options.
-struct SmallCall {
-  Op op = Op::sum;
-  ConstBuffer input;
-  Buffer output;
-  Here here;
-  std::uint64_t sequence = 0;
-};
-/// refused: nothing has been done. pending: resume() goes on with it.
-enum class Again : unsigned char { refused, done, pending };
 
 class Carrier {
  public:
@@ -50,15 +38,24 @@ class Carrier {
   /// Moves on. failed: end() knows why.
   virtual State poll() = 0;
 
-  /// The shortest way for a call that repeats the one before. Records that it has begun.
-  virtual Again run_again(const SmallCall& /*call*/, Recorder& /*recorder*/) {
-    return Again::refused;
+  // The shortest way through an all-reduce of one small buffer that repeats the call before: what
+  // is known of that one is not worked out again.
+
+  /// What the record needs to know of it.
+  struct Again {
+    wire::Descriptor descriptor;
+    const char* algorithm = "";
+  };
+  /// Begins it if the carrier can; null: nothing was done, start() is to be called.
+  virtual const Again* begin_again(Op /*op*/, const ConstBuffer& /*input*/,
+                                   std::uint64_t /*sequence*/) {
+    return nullptr;
   }
-  /// Goes on, by poll(), with a call that takes longer: the same one. Returns its descriptor.
-  virtual const wire::Descriptor& resume(const Call& /*call*/) {
-    static const wire::Descriptor none;
-    return none;
+  /// True: done. False: it takes longer; go_on() and poll() are to be called.
+  virtual bool finish_again(const ConstBuffer& /*input*/, const Buffer& /*output*/) {
+    return false;
   }
+  virtual void go_on(const Call& /*call*/) {}
 
   /// The peer that keeps a pending operation waiting, as of the last poll; kNobody if that is not
   /// known.

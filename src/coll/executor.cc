@@ -18,7 +18,13 @@ constexpr std::uint64_t kLoggedHistory = 8;
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-void fill_small(Call& call, Op op, ConstBuffer input, ConstBuffer output, Here here) {
+/// Whatever happens, the next operation gets its turn.
+struct Turn {
+  Turnstile& turnstile;
+  ~Turn() { turnstile.pass(); }
+};
+
+void fill_small(Call& call, Op op, const ConstBuffer& input, const ConstBuffer& output, Here here) {
   call.kind = plan::Kind::all_reduce;
   call.op = op;
   call.reduces = true;
@@ -42,11 +48,6 @@ Executor::Executor(std::unique_ptr<Carrier> carrier, const SessionOptions& optio
     : carrier_(std::move(carrier)), end_(carrier_->end()), options_(options), group_(group) {}
 
 Status Executor::run(const Call& call, std::uint64_t ticket, Deadline deadline) {
-  // Whatever happens, the next operation gets its turn.
-  struct Turn {
-    Turnstile& turnstile;
-    ~Turn() { turnstile.pass(); }
-  };
   Status status;
   try {
     if (!turnstile_.wait(ticket, deadline)) {
@@ -92,8 +93,7 @@ Status Executor::carry_out(const Call& call, std::uint64_t sequence, Deadline de
 
   const char* algorithm = carrier_->start(call, descriptor);
   recorder_.begin(descriptor, call.here, algorithm);
-  const State state = drive(call, descriptor, deadline);
-  return close(sequence, state);
+  return close(sequence, drive(call, descriptor, deadline));
 }
 
 Status Executor::close(std::uint64_t sequence, State state) {
@@ -108,30 +108,29 @@ Status Executor::close(std::uint64_t sequence, State state) {
   return failure;
 }
 
-void Executor::run_small(Op op, ConstBuffer input, Buffer output, Here here) {
+void Executor::run_small(Op op, const ConstBuffer& input, const Buffer& output, Here here) {
   const std::uint64_t ticket = issue();
-  const SmallCall small{op, input, output, here, ticket + 1};
-  if (turnstile_.is_serving(ticket) && run_again(small)) return;
+  if (turnstile_.is_serving(ticket) && run_again(op, input, output, here, ticket)) return;
   Call call;
   fill_small(call, op, input, output, here);
   raise_if_error(run(call, ticket, Deadline::never()));
 }
 
-bool Executor::run_again(const SmallCall& small) {
-  const Again again = carrier_->run_again(small, recorder_);
-  if (again == Again::refused) return false;
-  if (again == Again::done) {
-    recorder_.end(small.sequence, Recorder::Outcome::done);
-    turnstile_.pass();
+bool Executor::run_again(Op op, const ConstBuffer& input, const Buffer& output, Here here,
+                         std::uint64_t ticket) {
+  const Carrier::Again* again = carrier_->begin_again(op, input, ticket + 1);
+  if (again == nullptr) return false;
+  const Turn turn{turnstile_};
+  recorder_.begin(again->descriptor, here, again->algorithm);
+  if (carrier_->finish_again(input, output)) {
+    recorder_.end(ticket + 1, Recorder::Outcome::done);
     return true;
   }
-  // It takes longer: the usual way, from here on.
   Call call;
-  fill_small(call, small.op, small.input, small.output, small.here);
-  const wire::Descriptor& descriptor = carrier_->resume(call);
-  const Status status = close(small.sequence, drive(call, descriptor, Deadline::never()));
+  fill_small(call, op, input, output, here);
+  carrier_->go_on(call);
+  const Status status = close(ticket + 1, drive(call, again->descriptor, Deadline::never()));
   if (!status.ok()) end_.quiesce();
-  turnstile_.pass();
   raise_if_error(status);
   return true;
 }

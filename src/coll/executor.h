@@ -22,10 +22,9 @@ class Executor {
   /// Carries out the call when its turn has come. On error the generation has failed with it.
   Status run(const Call& call, std::uint64_t ticket, Deadline deadline);
 
-  /// Carries out an all-reduce of one buffer without a deadline of its own, the shortest way: if it
-  /// repeats the one before, the carrier may not have to work it out again. The buffers have been
-  /// checked; throws what went wrong.
-  void run_small(Op op, ConstBuffer input, Buffer output, Here here);
+  /// Carries out an all-reduce of one small buffer without options, the shortest way if it repeats
+  /// the call before. The buffers have been checked; throws what went wrong.
+  void run_small(Op op, const ConstBuffer& input, const Buffer& output, Here here);
 
   [[nodiscard]] transport::GroupEnd& end() noexcept { return end_; }
   [[nodiscard]] const Recorder& recorder() const noexcept { return recorder_; }
@@ -33,8 +32,9 @@ class Executor {
 
  private:
   Status carry_out(const Call& call, std::uint64_t sequence, Deadline deadline);
-  /// False: nothing has been done, the long way is to be taken with the same ticket.
-  bool run_again(const SmallCall& small);
+  /// False: nothing was done, the usual way is to be taken with the same ticket.
+  bool run_again(Op op, const ConstBuffer& input, const Buffer& output, Here here,
+                 std::uint64_t ticket);
   /// The end of a call: its record, and why it failed.
   Status close(std::uint64_t sequence, State state);
   State drive(const Call& call, const wire::Descriptor& descriptor, Deadline deadline);

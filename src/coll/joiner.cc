@@ -284,7 +284,9 @@ void Joiner::handle(int rank, Line& line) {
 }
 
 void Joiner::until(const std::function<bool()>& holds, const std::function<std::string()>& what) {
-  while (!holds()) {
+  // Once it has held it is not asked again: asking may have done something.
+  for (;;) {
+    if (holds()) return;
     const Time now = clock_.now();
     if (deadline_.passed(now)) {
       std::string text = fmt::format("joining timed out on rank {} after {:.1f} s: {}", own_.rank,
@@ -306,7 +308,8 @@ void Joiner::until(const std::function<bool()>& holds, const std::function<std::
     }
     serve_doors();
     serve_lines();
-    if (!holds()) (void)poller_->wait(Deadline::after(now, kLook));
+    if (holds()) return;
+    (void)poller_->wait(Deadline::after(now, kLook));
   }
 }
 

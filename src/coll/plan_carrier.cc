@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <new>
+#include <span>
 
 #include "base/env.h"
 #include "kernel/reduce.h"
@@ -13,25 +14,25 @@ namespace {
 
 constexpr std::align_val_t kAlignment{64};
 
-/// How a plan that run_again() repeats begins.
-constexpr std::size_t kCopyAndPublish = 2;
-/// Ranks whose values run_again() adds.
+/// Ranks whose values finish_again() adds.
 constexpr std::size_t kMostRepeated = 16;
+constexpr std::size_t kCopyAndPublish = 2;  // instructions
+constexpr std::uint32_t kOnlyStage = 1;
 
 /// An all-reduce through slots by ranks with one replica each: copy, publish, await everybody, add.
-bool is_repeatable(const Call& call, const PlannedCall& planned) {
-  const plan::Plan& plan = planned.plan;
+bool is_repeatable(const Call& call, const plan::Plan& plan) {
   if (call.kind != plan::Kind::all_reduce || plan.slot_count == 0 || call.shape_hash != 0 ||
-      call.name[0] != '\0' || plan.code.size() < 4) {
+      call.name[0] != '\0' || plan.code.size() < kCopyAndPublish + 2) {
     return false;
   }
   const plan::Instruction& sum = plan.code.back();
-  const auto awaits = std::span(plan.code).subspan(2, plan.code.size() - 3);
-  return plan.code[0].verb == plan::Verb::copy && plan.code[1].verb == plan::Verb::publish &&
-         sum.verb == plan::Verb::reduce && sum.source_count <= kMostRepeated &&
-         sum.count == call.count && plan.code[0].count == call.count &&
+  const auto awaits =
+      std::span(plan.code).subspan(kCopyAndPublish, plan.code.size() - kCopyAndPublish - 1);
+  return plan.code[0].verb == plan::Verb::copy && plan.code[0].count == call.count &&
+         plan.code[1].verb == plan::Verb::publish && sum.verb == plan::Verb::reduce &&
+         sum.count == call.count && sum.source_count <= kMostRepeated &&
          std::all_of(awaits.begin(), awaits.end(), [](const plan::Instruction& each) {
-           return each.verb == plan::Verb::await && each.stage == 1;
+           return each.verb == plan::Verb::await && each.stage == kOnlyStage;
          });
 }
 
@@ -58,14 +59,18 @@ PlanCarrier::PlanCarrier(std::unique_ptr<transport::Link> link, plan::Layout lay
                options.algorithms.empty() ? environment().algorithms : options.algorithms) {}
 
 const char* PlanCarrier::start(const Call& call, wire::Descriptor& descriptor) {
-  last_.planned = nullptr;
   const PlannedCall& planned = planner_.plan(call, link_->access(call.exposure()));
   descriptor.plan_hash = planned.hash;
   bind(call, planned.plan);
   operation_.start(planned.plan, bindings_, descriptor, call.exposure());
-  call_ = &call;
-  planned_ = &planned;
-  descriptor_ = &descriptor;
+  last_.repeatable = false;
+  last_.planned = is_repeatable(call, planned.plan) ? &planned : nullptr;
+  if (last_.planned != nullptr) {
+    last_.count = call.count;
+    last_.op = call.op;
+    last_.dtype = call.dtype;
+    last_.again = {descriptor, planned.algorithm->name.data()};
+  }
   return planned.algorithm->name.data();
 }
 
@@ -83,60 +88,56 @@ State PlanCarrier::poll() {
   const State state = operation_.poll(*link_);
   waiting_for_ = operation_.waiting_for();
   progress_ = operation_.progress();
-  if (state == State::done && call_ != nullptr) {
-    if (is_repeatable(*call_, *planned_)) {
-      last_ = {planned_, *descriptor_, call_->count, call_->op, call_->dtype};
-    }
-    call_ = nullptr;
-  }
+  last_.repeatable = state == State::done && last_.planned != nullptr;
   return state;
 }
 
-Again PlanCarrier::run_again(const SmallCall& call, Recorder& recorder) {
-  if (last_.planned == nullptr || last_.count != call.input.count() || last_.op != call.op ||
-      last_.dtype != call.input.dtype() || link_->failed()) {
-    return Again::refused;
+const Carrier::Again* PlanCarrier::begin_again(Op op, const ConstBuffer& input,
+                                               std::uint64_t sequence) {
+  if (!last_.repeatable || last_.count != input.count() || last_.op != op ||
+      last_.dtype != input.dtype() || link_->failed()) {
+    return nullptr;
   }
   static const transport::Exposure nothing;
-  last_.descriptor.sequence = call.sequence;
-  if (link_->begin(last_.descriptor, nothing, transport::Staging::slots) != transport::kNobody) {
-    return Again::refused;
-  }
+  last_.again.descriptor.sequence = sequence;
+  const int late =
+      link_->begin(last_.again.descriptor, nothing, transport::staging_for(input.bytes()));
+  return late == transport::kNobody ? &last_.again : nullptr;
+}
+
+bool PlanCarrier::finish_again(const ConstBuffer& input, const Buffer& output) {
   const plan::Plan& plan = last_.planned->plan;
-  recorder.begin(last_.descriptor, call.here, last_.planned->algorithm->name.data());
-  std::memcpy(link_->slot(link_->rank()), call.input.data(), call.input.bytes());
-  link_->publish(1);
+  std::memcpy(link_->slot(link_->rank()), input.data(), input.bytes());
+  link_->publish(kOnlyStage);
   for (std::size_t i = kCopyAndPublish; i + 1 < plan.code.size(); ++i) {
     const int peer = plan.code[i].peer;
-    const auto there = [&] { return link_->reached(peer, 1); };
-    if (!there() && !(link_->spin(there) && there())) return Again::pending;
+    const auto there = [&] { return link_->reached(peer, kOnlyStage); };
+    if (!there() && !(link_->spin(there) && there())) return false;
   }
-  link_->expect_slot(call.input.bytes());
+  link_->expect_slot(input.bytes());
   const plan::Instruction& sum = plan.code.back();
   std::array<kernel::Input, kMostRepeated> inputs;
   std::size_t next = 0;
   for (const plan::Place& place : plan.sources_of(sum)) {
-    inputs[next++].data = place.rank == link_->rank() ? call.input.data() : link_->slot(place.rank);
+    inputs[next++].data = place.rank == link_->rank() ? input.data() : link_->slot(place.rank);
   }
-  const kernel::Target target{call.output.data()};
-  kernel::reduce({.op = call.op,
+  const kernel::Target target{output.data()};
+  kernel::reduce({.op = last_.op,
                   .dtype = last_.dtype,
                   .inputs = std::span(inputs).first(next),
                   .merges = plan.merges_of(sum),
                   .targets = {&target, 1},
                   .count = last_.count,
                   .weights = {},
-                  .divisor = call.op == Op::mean ? planner_.layout().replicas() : 1.0,
+                  .divisor = last_.op == Op::mean ? planner_.layout().replicas() : 1.0,
                   .reuse = kernel::Reuse::soon});
-  return Again::done;
+  return true;
 }
 
-const wire::Descriptor& PlanCarrier::resume(const Call& call) {
-  const plan::Plan& plan = last_.planned->plan;
-  bind(call, plan);
-  operation_.resume(plan, bindings_, last_.descriptor, call.exposure(), kCopyAndPublish);
-  call_ = nullptr;
-  return last_.descriptor;
+void PlanCarrier::go_on(const Call& call) {
+  bind(call, last_.planned->plan);
+  operation_.resume(last_.planned->plan, bindings_, last_.again.descriptor, call.exposure(),
+                    kCopyAndPublish);
 }
 
 MakeCarrier carriers_over(std::shared_ptr<transport::Fabric> fabric) {

@@ -18,9 +18,9 @@ class PlanCarrier final : public Carrier {
   transport::GroupEnd& end() noexcept override { return *link_; }
   const char* start(const Call& call, wire::Descriptor& descriptor) override;
   State poll() override;
-  /// Through slots, by ranks with one replica each.
-  Again run_again(const SmallCall& call, Recorder& recorder) override;
-  const wire::Descriptor& resume(const Call& call) override;
+  const Again* begin_again(Op op, const ConstBuffer& input, std::uint64_t sequence) override;
+  bool finish_again(const ConstBuffer& input, const Buffer& output) override;
+  void go_on(const Call& call) override;
 
  private:
   /// Memory of the engine's own, kept from call to call.
@@ -38,26 +38,23 @@ class PlanCarrier final : public Carrier {
 
   void bind(const Call& call, const plan::Plan& plan);
 
-  /// The last call, if run_again() can repeat it.
-  struct Repeatable {
-    const PlannedCall* planned = nullptr;  // null: there is none
-    wire::Descriptor descriptor;
-    std::uint64_t count = 0;
-    Op op = Op::sum;
-    DType dtype = DType::float32;
-  };
-
   std::unique_ptr<transport::Link> link_;
   Planner planner_;
   Bindings bindings_;
   Operation operation_;
-  // The operation under way, until it is done or resumed.
-  const Call* call_ = nullptr;
-  const PlannedCall* planned_ = nullptr;
-  const wire::Descriptor* descriptor_ = nullptr;
-  Repeatable last_;
   Arena scratch_;
   Arena partial_;
+
+  /// The call before, as far as begin_again() needs it.
+  struct Last {
+    const PlannedCall* planned = nullptr;
+    std::uint64_t count = 0;
+    Op op = Op::sum;
+    DType dtype = DType::float32;
+    bool repeatable = false;  // and over
+    Again again;
+  };
+  Last last_;
 };
 
 /// Carriers over the links of a fabric.

@@ -38,8 +38,16 @@ struct Exposure {
   Pieces output;
 };
 
-/// Whether the operation's plan uses slots (plan::Buffer::slot).
-enum class Staging : std::uint8_t { none, slots };
+/// Whether the operation's plan uses slots (plan::Buffer::slot), and where their data begins:
+/// behind the flag in its cache line, so that both arrive together, or in the next line, for more
+/// than fits.
+enum class Staging : std::uint8_t { none, with_flag, slots };
+
+/// What an operation of so many bytes uses; the same on all ranks.
+inline constexpr std::size_t kBytesWithFlag = 48;
+constexpr Staging staging_for(std::uint64_t bytes) noexcept {
+  return bytes <= kBytesWithFlag ? Staging::with_flag : Staging::slots;
+}
 
 class Link : public GroupEnd {
  public:
