@@ -93,6 +93,7 @@ std::optional<Visitor> Door::next(Time now) {
 }
 
 void Door::turn_away(const Caller& caller, const std::string& why, Time now) {
+  last_refusal_ = fmt::format("the caller {}: {}", caller.connection->peer(), why);
   if (now < quiet_until_) {
     ++unsaid_;
     return;

@@ -41,6 +41,8 @@ class Door {
   std::optional<Visitor> next(Time now);
   /// Callers that have not said who they are yet.
   [[nodiscard]] bool has_callers() const noexcept { return !callers_.empty(); }
+  /// Who was turned away last, and why; empty if nobody was.
+  [[nodiscard]] const std::string& last_refusal() const noexcept { return last_refusal_; }
   [[nodiscard]] std::string address() const { return listener_->address(); }
   [[nodiscard]] sys::Listener& listener() noexcept { return *listener_; }
 
@@ -56,6 +58,7 @@ class Door {
   std::unique_ptr<sys::Listener> listener_;
   Guard guard_;
   std::list<Caller> callers_;
+  std::string last_refusal_;
   Time quiet_until_{};
   int unsaid_ = 0;
 };

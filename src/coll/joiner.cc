@@ -31,6 +31,9 @@ constexpr std::uint32_t kLibrary = (0U << 16) | (1U << 8) | 0U;
 constexpr auto kLook = std::chrono::milliseconds(1);
 constexpr auto kCallAgain = std::chrono::milliseconds(50);
 constexpr auto kNoticeEvery = std::chrono::seconds(5);
+/// Rank 0 knows who is missing: those it has taken in let it speak first.
+constexpr auto kLastWord = std::chrono::seconds(1);
+constexpr std::size_t kMostRefusals = 4;  // told at the deadline
 
 std::uint64_t digest(const std::string& text) { return XXH3_64bits(text.data(), text.size()); }
 
@@ -248,20 +251,31 @@ void Joiner::serve_lines() {
     // What follows after a rank is ready is its control plane's.
     while (!line.ready && line.greeting->next()) handle(rank, line);
     if (!line.greeting->over()) continue;
-    throw PeerLost(fmt::format("{} died while joining ({} of {} present): {}",
-                               rank == 0 ? fmt::format("rank 0 at {}", addresses_.front())
-                                         : wire::describe(line.hello),
-                               own_.rank == 0 ? static_cast<int>(lines_.size()) + 1 : 2, size(),
-                               line.greeting->how()),
-                   Code::unavailable, {rank});
+    const bool may_want_key =
+        own_.rank != 0 && !line.heard && !protection_ && !is_unix(addresses_.front());
+    throw PeerLost(
+        fmt::format("{} died while joining ({} of {} present): {}{}",
+                    rank == 0 ? fmt::format("rank 0 at {}", addresses_.front())
+                              : wire::describe(line.hello),
+                    own_.rank == 0 ? static_cast<int>(lines_.size()) + 1 : 2, size(),
+                    line.greeting->how(),
+                    may_want_key ? "; or it was started with a key, and this rank without" : ""),
+        Code::unavailable, {rank});
   }
 }
 
 void Joiner::handle(int rank, Line& line) {
+  line.heard = true;
   switch (line.greeting->type()) {
     case wire::FrameType::abort: {
       wire::Abort abort;
       raise_if_error(wire::decode(line.greeting->payload(), size(), abort));
+      if (own_.rank == 0 && roster_.members.empty() && abort.cause.kind() == ErrorKind::timeout) {
+        // It does not know for whom it waited.
+        const Lack lack = missing();
+        throw Timeout(fmt::format("{}: {}", abort.cause.message(), lack.what),
+                      Code::deadline_exceeded, lack.ranks);
+      }
       raise(abort.cause);
     }
     case wire::FrameType::notice: {
@@ -283,20 +297,19 @@ void Joiner::handle(int rank, Line& line) {
   }
 }
 
-void Joiner::until(const std::function<bool()>& holds, const std::function<std::string()>& what) {
+void Joiner::until(const std::function<bool()>& holds, const std::function<Lack()>& lack) {
   while (!holds()) {
     const Time now = clock_.now();
     if (deadline_.passed(now)) {
-      std::string text = fmt::format("joining timed out on rank {} after {:.1f} s: {}", own_.rank,
-                                     seconds(now - began_), what());
-      if (!refused_.empty())
-        text += "\nrefused meanwhile: " + fmt::format("{}", fmt::join(refused_, "; "));
-      throw Timeout(text);
+      const auto [what, ranks] = lack();
+      throw Timeout(fmt::format("joining timed out on rank {} after {:.1f} s: {}{}", own_.rank,
+                                seconds(now - began_), what, refusals()),
+                    Code::deadline_exceeded, ranks);
     }
     if (now >= next_notice_) {
       next_notice_ += kNoticeEvery;
       const std::string text = fmt::format("rank {} has waited {:.0f} s to join: {}", own_.rank,
-                                           seconds(now - began_), what());
+                                           seconds(now - began_), lack().what);
       log_warning("{}", text);
       for (auto& [rank, line] : lines_) {
         if (own_.rank == 0) {
@@ -310,16 +323,27 @@ void Joiner::until(const std::function<bool()>& holds, const std::function<std::
   }
 }
 
-std::string Joiner::missing() const {
-  std::vector<std::string> ranks;
+std::string Joiner::refusals() const {
+  std::vector<std::string> reasons = refused_;
+  for (const auto& door : doors_) {
+    if (!door->last_refusal().empty()) reasons.push_back(door->last_refusal());
+  }
+  return reasons.empty() ? "" : fmt::format("\nrefused meanwhile: {}", fmt::join(reasons, "; "));
+}
+
+Joiner::Lack Joiner::missing() const {
+  Lack lack;
+  std::vector<std::string> names;
   for (int rank = 0; rank < size(); ++rank) {
     if (rank == own_.rank || lines_.count(rank) > 0) continue;
+    lack.ranks.push_back(rank);
     const std::string& address = options_.addresses[static_cast<std::size_t>(rank)];
-    ranks.push_back(address.empty() ? fmt::format("{}", rank)
+    names.push_back(address.empty() ? fmt::format("{}", rank)
                                     : fmt::format("{} ({})", rank, address));
   }
-  return fmt::format("rank {} missing, {} of {} joined", fmt::join(ranks, ", "),
-                     size() - static_cast<int>(ranks.size()), size());
+  lack.what = fmt::format("rank {} missing, {} of {} joined", fmt::join(names, ", "),
+                          size() - static_cast<int>(names.size()), size());
+  return lack;
 }
 
 void Joiner::gather() {
@@ -394,6 +418,7 @@ void Joiner::consider(Visitor visitor) {
     return;
   }
   log_warning("{}", why.message());
+  if (refused_.size() == kMostRefusals) refused_.erase(refused_.begin());
   refused_.push_back(why.message());
   greeting->send(why);
   greeting->flush();
@@ -423,8 +448,8 @@ void Joiner::call_rank_0() {
     }
     return connection->is_open();
   };
-  until(connected, [&] {
-    return fmt::format("rank 0 at {} does not answer: {}", options_.addresses.front(), last);
+  until(connected, [&]() -> Lack {
+    return {fmt::format("rank 0 at {} does not answer: {}", options_.addresses.front(), last), {0}};
   });
   Line& rank0 = lines_[0];
   rank0.greeting = std::make_unique<Greeting>(*connection);
@@ -436,7 +461,8 @@ void Joiner::call_rank_0() {
     own_.set_address(doors_.back()->address());
   }
   rank0.greeting->send(own_);
-  until(arrived, [&] { return "rank 0 has taken this rank in, others are missing"; });
+  deadline_ = Deadline::after(deadline_.time(), kLastWord);
+  until(arrived, []() -> Lack { return {"rank 0 has taken this rank in, others are missing"}; });
   roster_.generation = rows_.front().generation;
   roster_.rank = own_.rank;
   roster_.members = rows_;
@@ -487,7 +513,9 @@ std::unique_ptr<sys::Connection> Joiner::call(const std::string& address, int ra
         }
         return sent;
       },
-      [&] { return fmt::format("{} does not answer: {}", address, last); });
+      [&]() -> Lack {
+        return {fmt::format("rank {} at {} does not answer: {}", rank, address, last), {rank}};
+      });
   return connection;
 }
 
@@ -505,7 +533,9 @@ void Joiner::meet_neighbours() {
           if (visitor) place = std::move(visitor->connection);
           return place != nullptr;
         },
-        [&] { return fmt::format("{} has not called", wire::describe(roster_.at(peer))); });
+        [&]() -> Lack {
+          return {fmt::format("{} has not called", wire::describe(roster_.at(peer))), {peer}};
+        });
   }
 }
 
@@ -530,9 +560,10 @@ void Joiner::share_memory() {
             }
             return to != nullptr && sys::send_descriptor(*to, segment->descriptor());
           },
-          [&] {
-            return fmt::format("{} has not asked for the shared memory",
-                               wire::describe(roster_.at(peer)));
+          [&]() -> Lack {
+            return {fmt::format("{} has not asked for the shared memory",
+                                wire::describe(roster_.at(peer))),
+                    {peer}};
           });
     }
   } else {
@@ -544,9 +575,10 @@ void Joiner::share_memory() {
           }
           return segment != nullptr;
         },
-        [&] {
-          return fmt::format("{} has not handed over the shared memory",
-                             wire::describe(roster_.at(leader)));
+        [&]() -> Lack {
+          return {fmt::format("{} has not handed over the shared memory",
+                              wire::describe(roster_.at(leader))),
+                  {leader}};
         });
     if (segment->size() != transport::ShmHost::segment_bytes(ranks)) {
       throw DataError("the shared memory of this host has another size than it should");
@@ -565,7 +597,13 @@ void Joiner::agree_to_start() {
         return std::all_of(lines_.begin(), lines_.end(),
                            [](const auto& line) { return line.second.ready; });
       },
-      [&] { return "not every rank is ready"; });
+      [&]() -> Lack {
+        Lack lack{"not every rank is ready"};
+        for (const auto& [rank, line] : lines_) {
+          if (own_.rank == 0 && !line.ready) lack.ranks.push_back(rank);
+        }
+        return lack;
+      });
   if (own_.rank != 0) return;
   say_ready();
   until(
@@ -573,7 +611,7 @@ void Joiner::agree_to_start() {
         return std::all_of(lines_.begin(), lines_.end(),
                            [](const auto& line) { return line.second.greeting->flush(); });
       },
-      [&] { return "not every rank was told to start"; });
+      []() -> Lack { return {"not every rank was told to start"}; });
 }
 
 void Joiner::tell_everybody(const Status& why) noexcept {
