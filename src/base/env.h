@@ -1,5 +1,5 @@
-// The settings lockstep reads from the environment, all of them, read once. docs/environment.md lists
-// them, and what launchers set, which src/cluster reads.
+// The settings lockstep reads from the environment, all of them, read once. docs/environment.md
+// lists them, and what launchers set, which src/cluster reads.
 #pragma once
 
 #include <string>

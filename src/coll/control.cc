@@ -298,7 +298,8 @@ void Control::decide(Time now) {
   if (concluded_ || !proposal_) return;
   if (rank_ != 0) {
     if (!decider_gone()) return;
-    if (!settled_) settled_ = now + timing_.settle;
+    // The last of two has nobody to agree with.
+    if (!settled_) settled_ = size_ == 2 ? now : now + timing_.settle;
     if (now < *settled_) return;
   }
   wire::Abort verdict = *proposal_;

@@ -33,6 +33,8 @@ constexpr auto kCallAgain = std::chrono::milliseconds(50);
 constexpr auto kNoticeEvery = std::chrono::seconds(5);
 /// Rank 0 knows who is missing: those it has taken in let it speak first.
 constexpr auto kLastWord = std::chrono::seconds(1);
+/// Words go around a host faster than between machines.
+constexpr Duration kSettleOnOneHost = std::chrono::milliseconds(20);
 constexpr std::size_t kMostRefusals = 4;  // told at the deadline
 
 std::uint64_t digest(const std::string& text) { return XXH3_64bits(text.data(), text.size()); }
@@ -69,12 +71,24 @@ std::string agreed_options(const JoinOptions& options) {
                      options.plaintext_data);
 }
 
+std::string own_socket_file(const wire::Hello& member) {
+  return socket_file(fmt::format("{:016x}", member.incarnation));
+}
+
+/// A rank that was killed leaves its socket file behind, under a name that nobody will use again.
+void remove_files_of_the_dead(const std::vector<wire::Hello>& members, const wire::Hello& own) {
+  for (const wire::Hello& member : members) {
+    if (member.host != own.host || member.incarnation == own.incarnation) continue;
+    sys::remove_stale_socket(own_socket_file(member));
+  }
+}
+
 /// Where this rank reaches another: on its host through a socket file, which each rank has.
 std::string reachable_address(const Roster& roster, int rank) {
   const wire::Hello& member = roster.at(rank);
   std::string address(member.address_text());
   if (is_unix(address) || !roster.same_host(roster.rank, rank)) return address;
-  return socket_file(fmt::format("{:016x}", member.incarnation));
+  return own_socket_file(member);
 }
 
 std::unique_ptr<sys::Connection> protected_call(sys::Network& network, const Protection* protection,
@@ -83,6 +97,24 @@ std::unique_ptr<sys::Connection> protected_call(sys::Network& network, const Pro
   auto connection = network.connect(address);
   if (protection == nullptr || is_unix(address)) return connection;
   return protection->call(std::move(connection), rank, plane);
+}
+
+// A neighbour that dies here breaks these connections, and so does one that gives up because of
+// another. Who it was comes from rank 0, so a break is only a reason to go on waiting.
+bool handed_over(sys::Connection& to, int descriptor) {
+  try {
+    return sys::send_descriptor(to, descriptor);
+  } catch (const SystemError&) {
+    return false;
+  }
+}
+std::optional<sys::Descriptor> taken_over(sys::Connection& from) {
+  try {
+    return sys::receive_descriptor(from);
+  } catch (const SystemError& error) {
+    if (error.code() == Code::resource_exhausted) throw;  // no room for it here
+    return std::nullopt;
+  }
 }
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
@@ -125,11 +157,15 @@ Joined Joiner::run() {
     }
     note_generation(roster_.generation);
     if (protection_) protection_->enter(roster_.generation);
+    close_spare_door();
     meet_neighbours();
     share_memory();
     agree_to_start();
   } catch (...) {
     tell_everybody(Status::from_current_exception());
+    std::vector<wire::Hello> met = roster_.members;
+    for (const auto& [rank, line] : lines_) met.push_back(line.hello);
+    remove_files_of_the_dead(met, own_);
     throw;
   }
   for (auto& [rank, line] : lines_) {
@@ -141,14 +177,15 @@ Joined Joiner::run() {
   setup.doors = std::move(doors_);
   setup.control = std::move(control_);
   setup.early = std::move(visitors_);
+  const auto labels = roster_.host_labels();
+  const bool on_one_host =
+      std::all_of(labels.begin(), labels.end(), [](int label) { return label == 0; });
   setup.timing = {.pulse = options_.liveness.pulse,
                   .suspect = options_.liveness.suspect,
                   .dead = options_.liveness.dead,
-                  .settle = Timing().settle};
+                  .settle = on_one_host ? kSettleOnOneHost : Timing().settle};
   if (protection_) setup.wire = options_.plaintext_data ? "tls, data in plain text" : "tls";
-  const auto labels = roster_.host_labels();
-  setup.compares_histories =
-      std::any_of(labels.begin(), labels.end(), [](int label) { return label > 0; });
+  setup.compares_histories = !on_one_host;
   setup.connect = [network = setup.network.get(), roster = roster_,
                    protection = protection_](int rank) {
     return protected_call(*network, protection.get(), reachable_address(roster, rank), rank,
@@ -156,6 +193,9 @@ Joined Joiner::run() {
   };
   setup.on_failure = [host = std::weak_ptr(host_)] {
     if (const auto alive = host.lock()) alive->wake_all();
+  };
+  setup.after_failure = [roster = roster_] {
+    remove_files_of_the_dead(roster.members, roster.own());
   };
   auto presence = std::make_shared<Presence>(std::move(setup));
   presence->start();
@@ -207,7 +247,7 @@ void Joiner::check_addresses() {
 void Joiner::open_doors() {
   const std::string& entry = addresses_[static_cast<std::size_t>(own_.rank)];
   const bool local = is_unix(addresses_.front());
-  const std::string own_file = socket_file(fmt::format("{:016x}", own_.incarnation));
+  const std::string own_file = own_socket_file(own_);
   if (!options_.bind.empty()) {
     doors_.push_back(std::make_unique<Door>(*network_, options_.bind, guard()));
   } else if (!entry.empty()) {
@@ -219,6 +259,12 @@ void Joiner::open_doors() {
   if (!doors_.empty()) own_.set_address(entry.empty() ? doors_.front()->address() : entry);
   // Between machines the ranks of one of them have a door of their own.
   if (!local) doors_.push_back(std::make_unique<Door>(*network_, own_file));
+}
+
+void Joiner::close_spare_door() {
+  // Nobody on this machine will call: a socket file would only be left behind by a crash.
+  if (roster_.neighbours().size() > 1) return;
+  std::erase_if(doors_, [](const auto& door) { return is_unix(door->address()); });
 }
 
 Door::Guard Joiner::guard() const {
@@ -426,7 +472,8 @@ void Joiner::consider(Visitor visitor) {
 }
 
 void Joiner::call_rank_0() {
-  std::string last = "no answer";
+  std::string last;
+  std::string earlier;
   Time next_call{};
   const auto arrived = [&] { return static_cast<int>(rows_.size()) == size(); };
   std::unique_ptr<sys::Connection> connection;
@@ -440,16 +487,20 @@ void Joiner::call_rank_0() {
       }
       (void)connection->write({});
       raise_if_error(connection->error());
-    } catch (const SystemError& error) {
-      // A call that nobody answers is no rank that died: rank 0 may start later.
-      last = error.what();
+    } catch (const Error& error) {
+      // A call that nobody answers is no rank that died: rank 0 may start later. One that is ended
+      // in the middle may have had to make room at a crowded door.
+      if (error.kind() != ErrorKind::system_error && error.kind() != ErrorKind::peer_lost) throw;
+      if (last != error.what()) earlier = std::exchange(last, error.what());
       connection.reset();
       return false;
     }
     return connection->is_open();
   };
   until(connected, [&]() -> Lack {
-    return {fmt::format("rank 0 at {} does not answer: {}", options_.addresses.front(), last), {0}};
+    return {fmt::format("rank 0 at {} does not answer: {}{}", options_.addresses.front(), last,
+                        earlier.empty() ? "" : "; earlier: " + earlier),
+            {0}};
   });
   Line& rank0 = lines_[0];
   rank0.greeting = std::make_unique<Greeting>(*connection);
@@ -558,7 +609,7 @@ void Joiner::share_memory() {
             if (auto visitor = take_visitor(Purpose::segment, peer)) {
               to = std::move(visitor->connection);
             }
-            return to != nullptr && sys::send_descriptor(*to, segment->descriptor());
+            return to != nullptr && handed_over(*to, segment->descriptor());
           },
           [&]() -> Lack {
             return {fmt::format("{} has not asked for the shared memory",
@@ -570,7 +621,7 @@ void Joiner::share_memory() {
     const auto from = call(reachable_address(roster_, leader), leader, Purpose::segment);
     until(
         [&] {
-          if (auto descriptor = sys::receive_descriptor(*from)) {
+          if (auto descriptor = taken_over(*from)) {
             segment = std::make_shared<sys::Segment>(sys::Segment::map(std::move(*descriptor)));
           }
           return segment != nullptr;

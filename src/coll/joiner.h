@@ -53,6 +53,7 @@ class Joiner {
 
   void check_addresses();
   void open_doors();
+  void close_spare_door();
   void gather();
   void consider(Visitor visitor);
   [[nodiscard]] Status objection(const wire::Hello& hello) const;
