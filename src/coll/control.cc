@@ -224,9 +224,11 @@ void Control::judge_silence(Time now) {
   int quiet = 0;
   bool given_up = false;
   for (auto& peer : peers_) {
-    if (peer->lost || peer->aborting) continue;
-    ++present;
+    if (peer->lost) continue;
     const Duration silence = now - peer->heard;
+    // One that told us why it ends may go; but its word was heard.
+    if (peer->aborting && silence >= timing_.suspect) continue;
+    ++present;
     if (silence < timing_.suspect) continue;
     ++quiet;
     if (!needed(*peer)) continue;

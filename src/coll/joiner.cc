@@ -31,7 +31,8 @@ constexpr std::uint32_t kLibrary = (0U << 16) | (1U << 8) | 0U;
 constexpr auto kLook = std::chrono::milliseconds(1);
 constexpr auto kCallAgain = std::chrono::milliseconds(50);
 constexpr auto kNoticeEvery = std::chrono::seconds(5);
-/// Rank 0 knows who is missing: those it has taken in let it speak first.
+/// Who knows best who is missing speaks first: rank 0 until all have called it, from then on those
+/// who wait for a neighbour.
 constexpr auto kLastWord = std::chrono::seconds(1);
 /// Words go around a host faster than between machines.
 constexpr Duration kSettleOnOneHost = std::chrono::milliseconds(20);
@@ -394,6 +395,7 @@ Joiner::Lack Joiner::missing() const {
 
 void Joiner::gather() {
   until([&] { return static_cast<int>(lines_.size()) == size() - 1; }, [&] { return missing(); });
+  deadline_ = Deadline::after(deadline_.time(), 2 * kLastWord);
   std::uint64_t last = own_.generation;
   for (const auto& [rank, line] : lines_) last = std::max(last, line.hello.generation);
   roster_.generation = last + 1;
@@ -513,7 +515,9 @@ void Joiner::call_rank_0() {
   }
   rank0.greeting->send(own_);
   deadline_ = Deadline::after(deadline_.time(), kLastWord);
-  until(arrived, []() -> Lack { return {"rank 0 has taken this rank in, others are missing"}; });
+  until(arrived, []() -> Lack {
+    return {"rank 0 has taken this rank in, and has not said since who is missing", {0}};
+  });
   roster_.generation = rows_.front().generation;
   roster_.rank = own_.rank;
   roster_.members = rows_;
@@ -649,10 +653,11 @@ void Joiner::agree_to_start() {
                            [](const auto& line) { return line.second.ready; });
       },
       [&]() -> Lack {
-        Lack lack{"not every rank is ready"};
+        Lack lack;
         for (const auto& [rank, line] : lines_) {
-          if (own_.rank == 0 && !line.ready) lack.ranks.push_back(rank);
+          if (!line.ready) lack.ranks.push_back(rank);
         }
+        lack.what = fmt::format("rank {} is not ready", fmt::join(lack.ranks, ", "));
         return lack;
       });
   if (own_.rank != 0) return;

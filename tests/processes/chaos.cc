@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "bench/support/paired.h"
+#include "coll/control.h"
 #include "tests/processes/cluster.h"
 #include "tests/processes/leftovers.h"
 #include "tests/processes/scenarios.h"
@@ -150,6 +151,12 @@ Result run(const Draw& draw) {
     all_lost = all_lost && verdict && verdict->kind == "PeerLost";
     if (!verdict || draw.phase == Phase::join) continue;
     last_us = std::max(last_us, verdict->at_us);
+    // Who hears none of its peers any more is on its own.
+    const auto peers = coll::control_peers(rank, draw.ranks);
+    const bool cut_off =
+        draw.signal == sys::Signal::stop && draw.victims.size() > 1 &&
+        std::all_of(peers.begin(), peers.end(), [&](int peer) { return draw.is_victim(peer); });
+    if (cut_off) continue;
     if (first && !first->same_as(*verdict) && draw.phase != Phase::end) {
       result.faults.push_back(fmt::format("rank {} gives another verdict than the others", rank));
     }

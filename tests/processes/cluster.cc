@@ -14,8 +14,6 @@
 namespace lockstep::processes {
 namespace {
 
-constexpr const char* kKey = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
-
 bool is_ours(std::string_view variable) {
   for (const char* prefix :
        {"LOCKSTEP_", "TF_CONFIG=", "OMPI_", "PMI", "SLURM", "RANK=", "WORLD_SIZE="}) {
@@ -93,7 +91,7 @@ std::vector<std::string> ProcessCluster::environment(int rank) const {
   set(fmt::format("XDG_RUNTIME_DIR={}", directory_.path()));
   if (options_.wire == Wire::tcp) set("LOCKSTEP_INSECURE=1");
   if (options_.wire == Wire::tls || options_.wire == Wire::plaintext) {
-    set(fmt::format("LOCKSTEP_KEY={}", kKey));
+    set(fmt::format("LOCKSTEP_KEY={}", kTestKey));
   }
   if (options_.wire == Wire::plaintext) set("LOCKSTEP_PLAINTEXT_DATA=1");
   if (!options_.hosts.empty()) {

@@ -22,6 +22,9 @@ enum class Wire : std::uint8_t {
   tls,        // the same with a key
   plaintext,  // the same, data in plain text
 };
+/// The key of every cluster that has one.
+inline constexpr const char* kTestKey =
+    "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 /// As the name of a test.
 std::string to_string(Wire wire);
 
