@@ -61,20 +61,19 @@ struct Caller {
   }
 };
 
-/// Two ends that hand each other bytes, and keep what was written.
+/// One of two ends that hand each other bytes; keeps what is written to it.
 class Recorder final : public sys::Connection {
  public:
-  explicit Recorder(Bytes& all) : all_(all) {}
-  void join(Recorder& other) { other_ = &other; }
+  using Shared = std::shared_ptr<Bytes>;
+  Recorder(Shared from, Shared to) : from_(std::move(from)), to_(std::move(to)) {}
   sys::Transfer read(std::span<std::byte> into) noexcept override {
-    const std::size_t size = std::min(into.size(), inbox_.size());
-    std::copy_n(inbox_.begin(), size, into.begin());
-    inbox_.erase(inbox_.begin(), inbox_.begin() + static_cast<std::ptrdiff_t>(size));
+    const std::size_t size = std::min(into.size(), from_->size() - read_);
+    std::copy_n(from_->begin() + static_cast<std::ptrdiff_t>(read_), size, into.begin());
+    read_ += size;
     return {size, sys::Transfer::State::open};
   }
   sys::Transfer write(std::span<const std::byte> from) noexcept override {
-    all_.insert(all_.end(), from.begin(), from.end());
-    other_->inbox_.insert(other_->inbox_.end(), from.begin(), from.end());
+    to_->insert(to_->end(), from.begin(), from.end());
     return {from.size(), sys::Transfer::State::open};
   }
   void shutdown_write() noexcept override {}
@@ -82,9 +81,9 @@ class Recorder final : public sys::Connection {
   [[nodiscard]] std::string peer() const override { return "recorder"; }
 
  private:
-  Bytes& all_;
-  Bytes inbox_;
-  Recorder* other_ = nullptr;
+  Shared from_;
+  Shared to_;
+  std::size_t read_ = 0;
 };
 
 }  // namespace
@@ -93,28 +92,32 @@ std::vector<std::byte> record_greeting(const std::string& key, const std::string
   const auto job = transport::JobKey::from_text(key, "the key");
   const auto pair = transport::Pair::parse(identity);
   if (!pair) throw InvalidUsage("not an identity: " + identity);
-  Bytes said;
-  Bytes answered;
-  auto client_end = std::make_unique<Recorder>(said);
-  auto server_end = std::make_unique<Recorder>(answered);
-  client_end->join(*server_end);
-  server_end->join(*client_end);
+  const auto said = std::make_shared<Bytes>();
+  const auto answered = std::make_shared<Bytes>();
   const transport::TlsClient client;
   const transport::TlsServer server([&](std::string_view) { return derive(job, *pair); });
-  const auto caller = client.connect(std::move(client_end), identity, derive(job, *pair));
-  const auto called = server.accept(std::move(server_end));
+  const auto caller =
+      client.connect(std::make_unique<Recorder>(answered, said), identity, derive(job, *pair));
+  const auto called = server.accept(std::make_unique<Recorder>(said, answered));
   for (int turn = 0; turn < 10; ++turn) {
     (void)caller->handshake();
     (void)called->handshake();
   }
   if (called->handshake() != TlsConnection::State::done) throw InternalError("no handshake");
-  return said;
+  return *said;
 }
 
 Strangers::Strangers(StrangersOptions options)
-    : options_(std::move(options)), thread_([this](const std::stop_token& stop) { run(stop); }) {}
+    : options_(std::move(options)),
+      targets_(options_.targets),
+      thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
 Strangers::~Strangers() = default;
+
+void Strangers::aim(std::vector<std::string> targets) {
+  const MutexLock lock(mutex_);
+  targets_ = std::move(targets);
+}
 
 int Strangers::stop() {
   thread_.request_stop();
@@ -141,8 +144,10 @@ void Strangers::run(const std::stop_token& stop) {
     while (thrown_.load() < static_cast<int>(due)) {
       const int number = thrown_.fetch_add(1);
       const auto kind = static_cast<Kind>(number % kKinds);
-      const std::string& target =
-          options_.targets[static_cast<std::size_t>(number / kKinds) % options_.targets.size()];
+      const std::string target = [&] {
+        const MutexLock lock(mutex_);
+        return targets_[static_cast<std::size_t>(number / kKinds) % targets_.size()];
+      }();
       Caller caller;
       caller.connection = network.connect(target);
       caller.leaves = now + kHold;

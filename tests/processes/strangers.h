@@ -3,7 +3,7 @@
 // greeting, or nothing at all.
 //
 //   Strangers strangers({.targets = {"127.0.0.1:4000"}, .per_second = 2500, .recorded = bytes});
-//   ...
+//   strangers.aim({"127.0.0.1:5000"});
 //   const int thrown = strangers.stop();
 //
 // One thread of its own.
@@ -14,6 +14,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace lockstep::processes {
 
@@ -33,6 +35,8 @@ class Strangers {
   Strangers(const Strangers&) = delete;
   Strangers& operator=(const Strangers&) = delete;
 
+  /// Those who call from now on call here.
+  void aim(std::vector<std::string> targets);
   /// How many have called so far.
   [[nodiscard]] int thrown() const noexcept { return thrown_.load(); }
   int stop();
@@ -41,6 +45,8 @@ class Strangers {
   void run(const std::stop_token& stop);
 
   StrangersOptions options_;
+  Mutex mutex_;
+  std::vector<std::string> targets_ GUARDED_BY(mutex_);
   std::atomic<int> thrown_ = 0;
   std::jthread thread_;
 };
