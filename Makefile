@@ -29,7 +29,7 @@ CMAKE_BUILD = cmake --build build/$(1) --parallel $(JOBS)
 
 .PHONY: help deps build test train stress format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input bench-peers \
         check check-format check-layers check-clang check-tidy check-ubsan check-asan check-tsan \
-        check-torch check-clang-torch check-tidy-torch check-asan-torch check-blas check-install
+        check-torch check-clang-torch check-tidy-torch check-asan-torch check-blas check-mpi check-install
 
 help: ## This list
 	@echo "usage: make <target> [JOBS=$(JOBS)]"
@@ -109,6 +109,14 @@ check-ubsan: ## Fast tests under UndefinedBehaviorSanitizer
 check-blas: build/dev/build.ninja ## Is each BLAS of Debian recognised, and fit for replicas as threads?
 	$(call CMAKE_BUILD,dev) --target blas_probe
 	@scripts/check-blas build/dev/tests/tensor/blas_probe
+
+# Configures again: MPI may have been installed since.
+check-mpi: deps ## MPI as an engine: its tests under mpirun, with every MPI that is installed
+	@[ -n "$(SKIP_DEPS)" ] || scripts/install-deps --mpi \
+	  || { echo "make check-mpi: needs Open MPI, see above"; exit 1; }
+	cmake --preset dev
+	$(call CMAKE_BUILD,dev) --target mpi_tests
+	ctest --test-dir build/dev -L '^mpi$$' --output-on-failure --no-tests=error
 
 check-install: build ## Install into a temporary prefix and build a foreign project against it
 	ctest --test-dir build/dev -L install --output-on-failure --no-tests=error

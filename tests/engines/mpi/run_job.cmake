@@ -1,5 +1,5 @@
-# Runs a job: it must end within SECONDS, well or not (VERDICT ends_well, fails), and have said
-# everything in SAYS.
+# Runs a job: it must end within SECONDS, well or not (VERDICT ends_well, fails; ends: either), and
+# have said everything in SAYS.
 #
 #   cmake -DVERDICT=fails "-DSAYS=one;another" -DSECONDS=20 -P run_job.cmake -- mpirun -n 3 program case
 cmake_minimum_required(VERSION 3.25)
