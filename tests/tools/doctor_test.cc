@@ -57,7 +57,8 @@ TEST(Doctor, AloneLooksAtTheMachine) {
   const Result result = lockstep_command("doctor");
   EXPECT_EQ(result.code, 0) << result.out << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("alone: no launcher"), ContainsRegex("ok +memory"),
-                                ContainsRegex("(ok|warning) +cores"), HasSubstr("0 problems")));
+                                ContainsRegex("(ok|warning) +cores +this process: [0-9]+ core"),
+                                HasSubstr("0 problems")));
 }
 
 TEST(Doctor, RankZeroSpeaksForAll) {
@@ -96,6 +97,17 @@ TEST(Doctor, PairsOfSeveralHosts) {
   EXPECT_THAT(result.out,
               ContainsRegex("ok +clocks +rank 0: rank 2: [+-]0\\.[0-9]+ ms from rank 0"));
   EXPECT_THAT(result.out, HasSubstr("latency in microseconds"));
+}
+
+TEST(Doctor, RanksThatShareACoreAreNamed) {
+  const Result bound = lockstep_command(
+      fmt::format("launch -n 2 --no-prefix -- taskset -c 0 '{}' doctor", LOCKSTEP_COMMAND));
+  EXPECT_EQ(bound.code, 0) << bound.out << bound.err;
+  EXPECT_THAT(bound.out,
+              ContainsRegex("warning +cores +rank 0: ranks 0, 1 have 1 core among them"));
+  const Result alone = lockstep_command(
+      fmt::format("launch -n 1 --no-prefix -- taskset -c 0 '{}' doctor", LOCKSTEP_COMMAND));
+  EXPECT_THAT(alone.out, ContainsRegex("ok +cores +this process: 1 core for this rank"));
 }
 
 TEST(Doctor, NamesARankThatDidNotCome) {

@@ -84,9 +84,8 @@ std::string diagnosis_text(const Diagnosis& diagnosis) {
     std::string what = finding.text;
     std::replace(what.begin(), what.end(), '\n', ' ');
     text += fmt::format("{:<8} {:<8} {}: {}{}{}\n", to_string(finding.verdict), finding.check,
-                        diagnosis.joined ? who(shared.ranks, diagnosis.size)
-                                         : fmt::format("rank {}", diagnosis.rank),
-                        what, finding.advice.empty() ? "" : "; ", finding.advice);
+                        who(shared.ranks, diagnosis.size), what, finding.advice.empty() ? "" : "; ",
+                        finding.advice);
   }
   if (!diagnosis.pairs.empty()) {
     text += "\npairs of ranks by transport\n" + transports(diagnosis.pairs);

@@ -10,6 +10,7 @@
 #include "doctor/names.h"
 #include "doctor/place.h"
 #include "doctor/reach.h"
+#include "doctor/sharing.h"
 
 namespace lockstep::tool {
 namespace {
@@ -54,6 +55,7 @@ void examine_group(coll::Session& group, Diagnosis& diagnosis) {
   diagnosis.transport = group.transport();
   Findings own = compare_arithmetic(group);
   if (group.rank() != 0) own.clear();
+  append(own, check_sharing(group));
   append(own, check_clocks(group));
   own.push_back({Verdict::ok, "join",
                  fmt::format("{} ranks joined over {}", group.size(), group.transport()), ""});
@@ -84,12 +86,12 @@ void join_others(const Place& place, const ExaminationOptions& options, Diagnosi
 
 Diagnosis examine(const ExaminationOptions& options) {
   const Place place = find_place();
-  Diagnosis diagnosis{.rank = place.rank(), .size = place.size()};
+  Diagnosis diagnosis{.rank = place.rank, .size = place.size};
   diagnosis.findings = place.findings;
   append(diagnosis.findings, check_machine(place.local_ranks()));
   if (place.joining) {
-    append(diagnosis.findings, check_names(place.joining->addresses, place.rank()));
-    if (place.size() > 1) {
+    append(diagnosis.findings, check_names(place.joining->addresses, place.rank));
+    if (place.size > 1) {
       const bool complete = reach_others(place, options, diagnosis.findings);
       if (options.joins && complete) {
         join_others(place, options, diagnosis);

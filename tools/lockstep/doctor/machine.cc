@@ -4,10 +4,8 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <array>
 #include <fstream>
 #include <sstream>
-#include <thread>
 
 #include "sys/cgroup.h"
 #include "sys/topology.h"
@@ -21,14 +19,19 @@ constexpr double kTooLittle = 0.0625 * kGiB;
 constexpr rlim_t kFewFiles = 256;
 
 Finding check_cores(int local_ranks) {
-  const int usable = sys::Topology::read().usable_cores();
+  const sys::Topology topology = sys::Topology::read();
+  std::size_t cores = 0;
+  for (const sys::NumaNode& node : topology.nodes()) cores += node.cores.size();
+  const int usable = topology.usable_cores();
   const std::string what =
-      fmt::format("{} of {} processors may be used, {} rank{} on this host", usable,
-                  std::thread::hardware_concurrency(), local_ranks, local_ranks == 1 ? "" : "s");
-  if (local_ranks <= usable) return {Verdict::ok, "cores", what, ""};
-  return {Verdict::warning, "cores", what,
-          "ranks take turns on a core: start fewer, or widen the affinity mask or the cgroup's "
-          "quota"};
+      fmt::format("{} core{} for this rank, {} rank{} on this host", usable, usable == 1 ? "" : "s",
+                  local_ranks, local_ranks == 1 ? "" : "s");
+  if (usable < static_cast<int>(cores)) {
+    return {Verdict::warning, "cores", what + "; the control group's quota allows no more",
+            "raise it, or start fewer ranks"};
+  }
+  // Whether ranks have enough cores among them is for all of them to say: see sharing.h.
+  return {Verdict::ok, "cores", what, ""};
 }
 
 /// MemAvailable, in bytes; unlimited where the kernel does not say.

@@ -43,7 +43,7 @@ int Place::local_ranks() const {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
     if (error == std::errc() && end == text.data() + text.size() && ranks > 0) return ranks;
   }
-  return spread() == Spread::one_host ? size() : 1;
+  return spread() == Spread::one_host ? size : 1;
 }
 
 Place find_place() {
@@ -53,6 +53,8 @@ Place find_place() {
   const Finding optional = check_key(Spread::one_host);
   try {
     const cluster::Placement found = cluster::from_environment(process_environment());
+    place.rank = found.rank;
+    place.size = found.size();
     place.findings.push_back(
         {Verdict::ok, "place",
          found.size() == 1

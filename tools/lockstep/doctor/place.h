@@ -10,14 +10,12 @@
 namespace lockstep::tool {
 
 struct Place {
+  int rank = 0;
+  int size = 1;
   /// Empty: the environment cannot be understood; the findings say why.
   std::optional<coll::JoinOptions> joining;
   Findings findings;
 
-  [[nodiscard]] int size() const {
-    return joining ? static_cast<int>(joining->addresses.size()) : 1;
-  }
-  [[nodiscard]] int rank() const { return joining ? joining->rank : 0; }
   /// All addresses are loopback: ranks meet through files, whatever the ports.
   [[nodiscard]] bool by_files() const;
   [[nodiscard]] Spread spread() const;
