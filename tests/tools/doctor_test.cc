@@ -147,6 +147,12 @@ TEST(Doctor, AddressesThatDoNotResolve) {
                             "resolve"));
 }
 
+TEST(Doctor, TheOwnNameMattersToThoseWhoUseNames) {
+  const std::string key = "LOCKSTEP_INSECURE=1 LOCKSTEP_RANK=0 LOCKSTEP_ADDRESSES=";
+  EXPECT_THAT(doctor(key + "10.9.9.1:4000,10.9.9.2:4000", "--no-join").out,
+              Not(ContainsRegex("warning +names")));
+}
+
 TEST(Doctor, Keys) {
   const std::string hosts = "LOCKSTEP_RANK=0 LOCKSTEP_ADDRESSES=10.9.9.1:4000,10.9.9.2:4000";
   EXPECT_THAT(doctor(hosts, "--no-join").out,

@@ -41,6 +41,12 @@ std::string number_of(const addrinfo& entry) {
   return result == 0 ? text.data() : "?";
 }
 
+bool is_number(const std::string& host) {
+  std::array<unsigned char, sizeof(in6_addr)> ignored{};
+  return ::inet_pton(AF_INET, host.c_str(), ignored.data()) == 1 ||
+         ::inet_pton(AF_INET6, host.c_str(), ignored.data()) == 1;
+}
+
 Lookup look_up(const std::string& host) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -69,16 +75,20 @@ Finding slow_or_ok(const std::string& what, const Lookup& lookup) {
           "look at the resolver (/etc/resolv.conf), or write the host into /etc/hosts"};
 }
 
-Finding check_own_name(bool several_hosts) {
+/// Whether others may have to find this host by its name.
+enum class Matters : unsigned char { no, yes };
+
+Finding check_own_name(Matters matters) {
+  const bool needed = matters == Matters::yes;
   const std::string name = sys::host_name();
   const Lookup lookup = look_up(name);
   if (!lookup.error.empty()) {
-    return {several_hosts ? Verdict::warning : Verdict::ok, "names",
+    return {needed ? Verdict::warning : Verdict::ok, "names",
             fmt::format("this host is called {}, which does not resolve: {}", name, lookup.error),
-            several_hosts ? "other hosts must be given a name or number that does" : ""};
+            needed ? "other hosts must be given a name or number that does" : ""};
   }
   const std::string what = fmt::format("this host is called {} and is {}", name, lookup.text());
-  if (several_hosts && lookup.loopback()) {
+  if (needed && lookup.loopback()) {
     return {Verdict::warning, "names", what,
             "its own name leads to itself only: take that line out of /etc/hosts, or give the "
             "cluster numbers"};
@@ -113,7 +123,9 @@ Findings check_names(const std::vector<std::string>& addresses, int rank) {
     if (cluster::is_loopback(text) && !sys::host_is_named()) continue;
     hosts.emplace(sys::Address::parse(text).host, at);
   }
-  Findings findings = {check_own_name(!hosts.empty())};
+  const bool by_name = std::any_of(hosts.begin(), hosts.end(),
+                                   [](const auto& host) { return !is_number(host.first); });
+  Findings findings = {check_own_name(by_name ? Matters::yes : Matters::no)};
   for (const auto& [host, at] : hosts) {
     findings.push_back(check_host(host, addresses[at], static_cast<int>(at) == rank));
   }
