@@ -16,6 +16,9 @@ PREFIX ?= /usr/local
 SKIP_DEPS ?=
 TRAIN_ARGS ?=
 STRESS_ARGS ?=
+RUNS ?= 500
+SEED ?= 1
+STRANGER_ARGS ?=
 PEERS_ARGS ?=
 
 # Where the sources live that clang-format and clang-tidy look at.
@@ -27,7 +30,7 @@ BENCHES := bench/kernel/bench_kernel bench/coll/bench_collectives
 
 CMAKE_BUILD = cmake --build build/$(1) --parallel $(JOBS)
 
-.PHONY: help deps build test train stress format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input bench-peers \
+.PHONY: help deps build test train stress chaos stranger format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input bench-peers \
         check check-format check-layers check-clang check-tidy check-ubsan check-asan check-tsan \
         check-torch check-clang-torch check-tidy-torch check-asan-torch check-blas check-install
 
@@ -58,6 +61,14 @@ train: build/dev/build.ninja ## Train a net on Fashion-MNIST with two replicas (
 stress: build/dev/build.ninja ## 100,000 merge calls on 2, 4 and 8 lanes with delays and exceptions
 	$(call CMAKE_BUILD,dev) --target strategy_stress
 	@build/dev/tests/strategy/strategy_stress $(STRESS_ARGS)
+
+chaos: build/dev/build.ninja ## Kill and stop ranks at random in RUNS clusters, from SEED on
+	$(call CMAKE_BUILD,dev) --target chaos
+	@build/dev/tests/processes/chaos --runs $(RUNS) --seed $(SEED)
+
+stranger: build/dev/build.ninja ## Strangers throw connections at a training run's ports (STRANGER_ARGS)
+	$(call CMAKE_BUILD,dev) --target stranger
+	@build/dev/tests/processes/stranger $(STRANGER_ARGS)
 
 # One at a time, the cheapest first; the first failure ends the run and names itself.
 CHECKS := check-format check-layers check-clang check-tidy check-ubsan check-asan check-tsan
