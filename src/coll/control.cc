@@ -224,9 +224,11 @@ void Control::judge_silence(Time now) {
   int quiet = 0;
   bool given_up = false;
   for (auto& peer : peers_) {
-    if (peer->lost || peer->aborting) continue;
-    ++present;
+    if (peer->lost) continue;
     const Duration silence = now - peer->heard;
+    // One that told us why it ends may go; but its word was heard.
+    if (peer->aborting && silence >= timing_.suspect) continue;
+    ++present;
     if (silence < timing_.suspect) continue;
     ++quiet;
     if (!needed(*peer)) continue;
@@ -298,7 +300,8 @@ void Control::decide(Time now) {
   if (concluded_ || !proposal_) return;
   if (rank_ != 0) {
     if (!decider_gone()) return;
-    if (!settled_) settled_ = now + timing_.settle;
+    // The last of two has nobody to agree with.
+    if (!settled_) settled_ = size_ == 2 ? now : now + timing_.settle;
     if (now < *settled_) return;
   }
   wire::Abort verdict = *proposal_;

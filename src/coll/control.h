@@ -11,9 +11,8 @@
 //  3. Rank 0 makes the first proposal it sees the verdict. The verdict is what Failure::set gets on
 //     every rank, so all survivors name the same culprits in the same words.
 //  4. Without rank 0 (lost, or gone home) the others wait for Timing::settle, in which the
-//  proposals
-//     and a verdict rank 0 may have given go around the ring, and all take the same one: a lost
-//     rank 0 first, then the one noticed by the lowest rank.
+//     proposals and a verdict rank 0 may have given go around the ring, and all take the same one:
+//     a lost rank 0 first, then the one noticed by the lowest rank.
 //  5. A rank that hears none of its peers is cut off: it ends its own generation and tells nobody,
 //     since a word that gets through after all would blame the living.
 //

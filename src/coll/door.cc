@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 #include "base/log.h"
@@ -15,6 +17,14 @@ namespace {
 
 constexpr std::size_t kMostCallers = 64;
 constexpr auto kPatience = std::chrono::seconds(5);
+constexpr auto kFirstLook = std::chrono::milliseconds(1);
+/// So many strangers within some kForget are a crowd: the door opens only every kPause.
+constexpr double kCrowd = 32;
+constexpr std::chrono::duration<double> kForget{0.5};
+constexpr auto kPause = std::chrono::milliseconds(20);
+constexpr int kBatch = 64;
+constexpr auto kShortage = std::chrono::milliseconds(100);  // of descriptors
+constexpr int kMostNoted = 16;  // reasons put into words between two lines about strangers
 constexpr auto kQuiet = std::chrono::seconds(10);  // between two lines about strangers
 
 }  // namespace
@@ -25,7 +35,13 @@ Door::Door(sys::Network& network, const std::string& address, Guard guard)
 Door::~Door() = default;
 
 void Door::accept(Time now) {
-  for (;;) {
+  if (!open(now)) return;
+  crowd_ *= std::exp2(-std::chrono::duration<double>(now - crowd_at_) / kForget);
+  crowd_at_ = now;
+  for (int let_in = 0;; ++let_in) {
+    // Those who are many wait for their turn in the system's queue.
+    if (let_in == kBatch || crowd_ > kCrowd) closed_until_ = now + kPause;
+    if (let_in == kBatch) return;
     std::unique_ptr<sys::Connection> connection;
     try {
       connection = listener_->accept();
@@ -33,28 +49,48 @@ void Door::accept(Time now) {
       // No descriptor is left: whoever is here already goes on, and the caller has to wait.
       if (now >= quiet_until_) log_warning("cannot let in a caller: {}", error.what());
       quiet_until_ = std::max(quiet_until_, now + kQuiet);
+      closed_until_ = now + kShortage;
       return;
     }
     if (!connection) return;
+    crowd_ += 1;
     if (const auto process = sys::peer_process(*connection);
         process && process->uid != ::getuid()) {
-      turn_away({.connection = std::move(connection), .greeting = nullptr, .since = now},
-                fmt::format("it is a process of user {}", process->uid), now);
+      turn_away(*connection, fmt::format("it is a process of user {}", process->uid), now);
       continue;
     }
     if (guard_) connection = guard_(std::move(connection));
-    if (callers_.size() == kMostCallers) {
-      turn_away(callers_.front(), "too many callers have not said who they are", now);
-      callers_.pop_front();
-    }
+    if (callers_.size() == kMostCallers) make_room(now);
     auto greeting = std::make_unique<Greeting>(*connection);
-    callers_.push_back({std::move(connection), std::move(greeting), now});
+    callers_.push_back({std::move(connection), std::move(greeting), now, now, kFirstLook});
   }
+}
+
+void Door::make_room(Time now) {
+  const auto stranger = std::find_if(callers_.begin(), callers_.end(), [&](const Caller& caller) {
+    return guard_ ? !caller.connection->is_open() : !caller.greeting->promising();
+  });
+  const auto goes = stranger != callers_.end() ? stranger : callers_.begin();
+  turn_away(*goes->connection, "too many callers have not said who they are", now);
+  callers_.erase(goes);
+}
+
+Time Door::next_look() const noexcept {
+  Time next = closed_until_ == Time{} ? Time::max() : closed_until_;
+  for (const Caller& caller : callers_) next = std::min(next, caller.look);
+  return next;
 }
 
 std::optional<Visitor> Door::next(Time now) {
   accept(now);
+  if (open(now)) closed_until_ = Time{};
   for (auto at = callers_.begin(); at != callers_.end();) {
+    if (now < at->look) {
+      ++at;
+      continue;
+    }
+    at->look = now + at->pause;
+    at->pause = std::min<Duration>(2 * at->pause, kPatience / 2);
     Greeting& greeting = *at->greeting;
     std::string why;
     if (greeting.next()) {
@@ -72,6 +108,7 @@ std::optional<Visitor> Door::next(Time now) {
       if (readable.ok()) {
         Visitor visitor{std::move(at->connection), hello};
         callers_.erase(at);
+        crowd_ = std::max(0.0, crowd_ - 1);
         return visitor;
       }
       // Another version of ours deserves an answer; a stranger cannot read it.
@@ -86,21 +123,23 @@ std::optional<Visitor> Door::next(Time now) {
       ++at;
       continue;
     }
-    turn_away(*at, why, now);
+    turn_away(*at->connection, why, now);
     at = callers_.erase(at);
   }
   return std::nullopt;
 }
 
-void Door::turn_away(const Caller& caller, const std::string& why, Time now) {
+void Door::turn_away(const sys::Connection& caller, const std::string& why, Time now) {
   if (now < quiet_until_) {
     ++unsaid_;
-    return;
+    if (unsaid_ > kMostNoted) return;
   }
+  last_refusal_ = fmt::format("the caller {}: {}", caller.peer(), why);
+  if (now < quiet_until_) return;
   const std::string more =
       unsaid_ > 0 ? fmt::format(" ({} others since the last such line)", unsaid_) : std::string();
-  log_warning("turned away a caller at {} ({}): {}{}", listener_->address(),
-              caller.connection->peer(), why, more);
+  log_warning("turned away a caller at {} ({}): {}{}", listener_->address(), caller.peer(), why,
+              more);
   unsaid_ = 0;
   quiet_until_ = now + kQuiet;
 }

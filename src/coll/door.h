@@ -1,9 +1,11 @@
 // Door: listens at one address and lets in who says what it should.
 //
 // A caller has one greeting's time to send a Hello and costs a few hundred bytes until it has;
-// there are never more than some dozens of such callers, the oldest has to go when one more comes.
-// At a Unix socket the caller must be a process of the same user. Garbage, silence and strangers
-// are logged at a limited rate and disturb nobody.
+// there are never more than some dozens of such callers: when one more comes the oldest has to go
+// that has not shown yet that it knows the key, or the protocol where there is none. A caller that
+// says nothing is looked at ever more rarely, and a crowd is let in a batch at a time, so that
+// strangers cost little. At a Unix socket the caller must be a process of the same user. Garbage,
+// silence and strangers are logged at a limited rate and disturb nobody.
 //
 // Never blocks. One thread.
 #pragma once
@@ -37,10 +39,15 @@ class Door {
   Door(const Door&) = delete;
   Door& operator=(const Door&) = delete;
 
-  /// The next caller whose Hello has arrived, if there is one now.
+  /// The next caller whose Hello has arrived, if there is one now. Does nothing before next_look()
+  /// but to let in who knocks.
   std::optional<Visitor> next(Time now);
-  /// Callers that have not said who they are yet.
-  [[nodiscard]] bool has_callers() const noexcept { return !callers_.empty(); }
+  /// When to ask again, even if nobody knocks.
+  [[nodiscard]] Time next_look() const noexcept;
+  /// False while there is a crowd: do not watch the listener, ask at next_look().
+  [[nodiscard]] bool open(Time now) const noexcept { return now >= closed_until_; }
+  /// Who was turned away last, and why; empty if nobody was.
+  [[nodiscard]] const std::string& last_refusal() const noexcept { return last_refusal_; }
   [[nodiscard]] std::string address() const { return listener_->address(); }
   [[nodiscard]] sys::Listener& listener() noexcept { return *listener_; }
 
@@ -49,13 +56,20 @@ class Door {
     std::unique_ptr<sys::Connection> connection;
     std::unique_ptr<Greeting> greeting;
     Time since;
+    Time look;       // not before
+    Duration pause;  // between the next two looks
   };
   void accept(Time now);
-  void turn_away(const Caller& caller, const std::string& why, Time now);
+  void make_room(Time now);
+  void turn_away(const sys::Connection& caller, const std::string& why, Time now);
 
   std::unique_ptr<sys::Listener> listener_;
   Guard guard_;
   std::list<Caller> callers_;
+  Time closed_until_{};
+  double crowd_ = 0;  // callers of late that turned out to be strangers, or have said nothing
+  Time crowd_at_{};
+  std::string last_refusal_;
   Time quiet_until_{};
   int unsaid_ = 0;
 };

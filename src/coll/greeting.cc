@@ -8,6 +8,15 @@ namespace lockstep::coll {
 
 using sys::Transfer;
 
+namespace {
+
+/// The start of a record of a handshake.
+bool is_tls(std::span<const std::byte> bytes) {
+  return bytes[0] == std::byte{0x16} && bytes[1] == std::byte{0x03};
+}
+
+}  // namespace
+
 void Greeting::send(wire::FrameType type, std::span<const std::byte> payload) {
   std::array<std::byte, wire::kHeaderBytes> header;
   wire::encode({.type = type,
@@ -39,7 +48,8 @@ bool Greeting::next() {
   if (!has_header_) {
     if (!fill(head_)) return false;
     if (const Status readable = wire::decode(head_, header_); !readable.ok()) {
-      how_ = readable.message();
+      how_ = is_tls(head_) ? "it speaks TLS: it was started with a key, and this rank without"
+                           : readable.message();
       return false;
     }
     if (header_.type == wire::FrameType::data || header_.length > wire::kMaxControlPayload) {

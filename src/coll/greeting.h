@@ -32,6 +32,8 @@ class Greeting {
   bool next();
   [[nodiscard]] wire::FrameType type() const noexcept { return header_.type; }
   [[nodiscard]] std::span<const std::byte> payload() const noexcept { return payload_; }
+  /// The start of a frame of ours has arrived.
+  [[nodiscard]] bool promising() const noexcept { return has_header_; }
   /// Nothing more will come; how() says why. A peer that refused has said so in a frame before.
   [[nodiscard]] bool over() const noexcept { return !how_.empty(); }
   [[nodiscard]] const std::string& how() const noexcept { return how_; }

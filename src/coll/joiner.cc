@@ -31,6 +31,12 @@ constexpr std::uint32_t kLibrary = (0U << 16) | (1U << 8) | 0U;
 constexpr auto kLook = std::chrono::milliseconds(1);
 constexpr auto kCallAgain = std::chrono::milliseconds(50);
 constexpr auto kNoticeEvery = std::chrono::seconds(5);
+/// Who knows best who is missing speaks first: rank 0 until all have called it, from then on those
+/// who wait for a neighbour.
+constexpr auto kLastWord = std::chrono::seconds(1);
+/// Words go around a host faster than between machines.
+constexpr Duration kSettleOnOneHost = std::chrono::milliseconds(20);
+constexpr std::size_t kMostRefusals = 4;  // told at the deadline
 
 std::uint64_t digest(const std::string& text) { return XXH3_64bits(text.data(), text.size()); }
 
@@ -66,12 +72,24 @@ std::string agreed_options(const JoinOptions& options) {
                      options.plaintext_data);
 }
 
+std::string own_socket_file(const wire::Hello& member) {
+  return socket_file(fmt::format("{:016x}", member.incarnation));
+}
+
+/// A rank that was killed leaves its socket file behind, under a name that nobody will use again.
+void remove_files_of_the_dead(const std::vector<wire::Hello>& members, const wire::Hello& own) {
+  for (const wire::Hello& member : members) {
+    if (member.host != own.host || member.incarnation == own.incarnation) continue;
+    sys::remove_stale_socket(own_socket_file(member));
+  }
+}
+
 /// Where this rank reaches another: on its host through a socket file, which each rank has.
 std::string reachable_address(const Roster& roster, int rank) {
   const wire::Hello& member = roster.at(rank);
   std::string address(member.address_text());
   if (is_unix(address) || !roster.same_host(roster.rank, rank)) return address;
-  return socket_file(fmt::format("{:016x}", member.incarnation));
+  return own_socket_file(member);
 }
 
 std::unique_ptr<sys::Connection> protected_call(sys::Network& network, const Protection* protection,
@@ -80,6 +98,24 @@ std::unique_ptr<sys::Connection> protected_call(sys::Network& network, const Pro
   auto connection = network.connect(address);
   if (protection == nullptr || is_unix(address)) return connection;
   return protection->call(std::move(connection), rank, plane);
+}
+
+// A neighbour that dies here breaks these connections, and so does one that gives up because of
+// another. Who it was comes from rank 0, so a break is only a reason to go on waiting.
+bool handed_over(sys::Connection& to, int descriptor) {
+  try {
+    return sys::send_descriptor(to, descriptor);
+  } catch (const SystemError&) {
+    return false;
+  }
+}
+std::optional<sys::Descriptor> taken_over(sys::Connection& from) {
+  try {
+    return sys::receive_descriptor(from);
+  } catch (const SystemError& error) {
+    if (error.code() == Code::resource_exhausted) throw;  // no room for it here
+    return std::nullopt;
+  }
 }
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
@@ -122,11 +158,15 @@ Joined Joiner::run() {
     }
     note_generation(roster_.generation);
     if (protection_) protection_->enter(roster_.generation);
+    close_spare_door();
     meet_neighbours();
     share_memory();
     agree_to_start();
   } catch (...) {
     tell_everybody(Status::from_current_exception());
+    std::vector<wire::Hello> met = roster_.members;
+    for (const auto& [rank, line] : lines_) met.push_back(line.hello);
+    remove_files_of_the_dead(met, own_);
     throw;
   }
   for (auto& [rank, line] : lines_) {
@@ -138,14 +178,15 @@ Joined Joiner::run() {
   setup.doors = std::move(doors_);
   setup.control = std::move(control_);
   setup.early = std::move(visitors_);
+  const auto labels = roster_.host_labels();
+  const bool on_one_host =
+      std::all_of(labels.begin(), labels.end(), [](int label) { return label == 0; });
   setup.timing = {.pulse = options_.liveness.pulse,
                   .suspect = options_.liveness.suspect,
                   .dead = options_.liveness.dead,
-                  .settle = Timing().settle};
+                  .settle = on_one_host ? kSettleOnOneHost : Timing().settle};
   if (protection_) setup.wire = options_.plaintext_data ? "tls, data in plain text" : "tls";
-  const auto labels = roster_.host_labels();
-  setup.compares_histories =
-      std::any_of(labels.begin(), labels.end(), [](int label) { return label > 0; });
+  setup.compares_histories = !on_one_host;
   setup.connect = [network = setup.network.get(), roster = roster_,
                    protection = protection_](int rank) {
     return protected_call(*network, protection.get(), reachable_address(roster, rank), rank,
@@ -153,6 +194,9 @@ Joined Joiner::run() {
   };
   setup.on_failure = [host = std::weak_ptr(host_)] {
     if (const auto alive = host.lock()) alive->wake_all();
+  };
+  setup.after_failure = [roster = roster_] {
+    remove_files_of_the_dead(roster.members, roster.own());
   };
   auto presence = std::make_shared<Presence>(std::move(setup));
   presence->start();
@@ -204,7 +248,7 @@ void Joiner::check_addresses() {
 void Joiner::open_doors() {
   const std::string& entry = addresses_[static_cast<std::size_t>(own_.rank)];
   const bool local = is_unix(addresses_.front());
-  const std::string own_file = socket_file(fmt::format("{:016x}", own_.incarnation));
+  const std::string own_file = own_socket_file(own_);
   if (!options_.bind.empty()) {
     doors_.push_back(std::make_unique<Door>(*network_, options_.bind, guard()));
   } else if (!entry.empty()) {
@@ -216,6 +260,12 @@ void Joiner::open_doors() {
   if (!doors_.empty()) own_.set_address(entry.empty() ? doors_.front()->address() : entry);
   // Between machines the ranks of one of them have a door of their own.
   if (!local) doors_.push_back(std::make_unique<Door>(*network_, own_file));
+}
+
+void Joiner::close_spare_door() {
+  // Nobody on this machine will call: a socket file would only be left behind by a crash.
+  if (roster_.neighbours().size() > 1) return;
+  std::erase_if(doors_, [](const auto& door) { return is_unix(door->address()); });
 }
 
 Door::Guard Joiner::guard() const {
@@ -248,20 +298,31 @@ void Joiner::serve_lines() {
     // What follows after a rank is ready is its control plane's.
     while (!line.ready && line.greeting->next()) handle(rank, line);
     if (!line.greeting->over()) continue;
-    throw PeerLost(fmt::format("{} died while joining ({} of {} present): {}",
-                               rank == 0 ? fmt::format("rank 0 at {}", addresses_.front())
-                                         : wire::describe(line.hello),
-                               own_.rank == 0 ? static_cast<int>(lines_.size()) + 1 : 2, size(),
-                               line.greeting->how()),
-                   Code::unavailable, {rank});
+    const bool may_want_key =
+        own_.rank != 0 && !line.heard && !protection_ && !is_unix(addresses_.front());
+    throw PeerLost(
+        fmt::format("{} died while joining ({} of {} present): {}{}",
+                    rank == 0 ? fmt::format("rank 0 at {}", addresses_.front())
+                              : wire::describe(line.hello),
+                    own_.rank == 0 ? static_cast<int>(lines_.size()) + 1 : 2, size(),
+                    line.greeting->how(),
+                    may_want_key ? "; or it was started with a key, and this rank without" : ""),
+        Code::unavailable, {rank});
   }
 }
 
 void Joiner::handle(int rank, Line& line) {
+  line.heard = true;
   switch (line.greeting->type()) {
     case wire::FrameType::abort: {
       wire::Abort abort;
       raise_if_error(wire::decode(line.greeting->payload(), size(), abort));
+      if (own_.rank == 0 && roster_.members.empty() && abort.cause.kind() == ErrorKind::timeout) {
+        // It does not know for whom it waited.
+        const Lack lack = missing();
+        throw Timeout(fmt::format("{}: {}", abort.cause.message(), lack.what),
+                      Code::deadline_exceeded, lack.ranks);
+      }
       raise(abort.cause);
     }
     case wire::FrameType::notice: {
@@ -283,22 +344,21 @@ void Joiner::handle(int rank, Line& line) {
   }
 }
 
-void Joiner::until(const std::function<bool()>& holds, const std::function<std::string()>& what) {
+void Joiner::until(const std::function<bool()>& holds, const std::function<Lack()>& lack) {
   // Once it has held it is not asked again: asking may have done something.
   for (;;) {
     if (holds()) return;
     const Time now = clock_.now();
     if (deadline_.passed(now)) {
-      std::string text = fmt::format("joining timed out on rank {} after {:.1f} s: {}", own_.rank,
-                                     seconds(now - began_), what());
-      if (!refused_.empty())
-        text += "\nrefused meanwhile: " + fmt::format("{}", fmt::join(refused_, "; "));
-      throw Timeout(text);
+      const auto [what, ranks] = lack();
+      throw Timeout(fmt::format("joining timed out on rank {} after {:.1f} s: {}{}", own_.rank,
+                                seconds(now - began_), what, refusals()),
+                    Code::deadline_exceeded, ranks);
     }
     if (now >= next_notice_) {
       next_notice_ += kNoticeEvery;
       const std::string text = fmt::format("rank {} has waited {:.0f} s to join: {}", own_.rank,
-                                           seconds(now - began_), what());
+                                           seconds(now - began_), lack().what);
       log_warning("{}", text);
       for (auto& [rank, line] : lines_) {
         if (own_.rank == 0) {
@@ -313,20 +373,32 @@ void Joiner::until(const std::function<bool()>& holds, const std::function<std::
   }
 }
 
-std::string Joiner::missing() const {
-  std::vector<std::string> ranks;
+std::string Joiner::refusals() const {
+  std::vector<std::string> reasons = refused_;
+  for (const auto& door : doors_) {
+    if (!door->last_refusal().empty()) reasons.push_back(door->last_refusal());
+  }
+  return reasons.empty() ? "" : fmt::format("\nrefused meanwhile: {}", fmt::join(reasons, "; "));
+}
+
+Joiner::Lack Joiner::missing() const {
+  Lack lack;
+  std::vector<std::string> names;
   for (int rank = 0; rank < size(); ++rank) {
     if (rank == own_.rank || lines_.count(rank) > 0) continue;
+    lack.ranks.push_back(rank);
     const std::string& address = options_.addresses[static_cast<std::size_t>(rank)];
-    ranks.push_back(address.empty() ? fmt::format("{}", rank)
+    names.push_back(address.empty() ? fmt::format("{}", rank)
                                     : fmt::format("{} ({})", rank, address));
   }
-  return fmt::format("rank {} missing, {} of {} joined", fmt::join(ranks, ", "),
-                     size() - static_cast<int>(ranks.size()), size());
+  lack.what = fmt::format("rank {} missing, {} of {} joined", fmt::join(names, ", "),
+                          size() - static_cast<int>(names.size()), size());
+  return lack;
 }
 
 void Joiner::gather() {
   until([&] { return static_cast<int>(lines_.size()) == size() - 1; }, [&] { return missing(); });
+  deadline_ = Deadline::after(deadline_.time(), 2 * kLastWord);
   std::uint64_t last = own_.generation;
   for (const auto& [rank, line] : lines_) last = std::max(last, line.hello.generation);
   roster_.generation = last + 1;
@@ -397,6 +469,7 @@ void Joiner::consider(Visitor visitor) {
     return;
   }
   log_warning("{}", why.message());
+  if (refused_.size() == kMostRefusals) refused_.erase(refused_.begin());
   refused_.push_back(why.message());
   greeting->send(why);
   greeting->flush();
@@ -404,7 +477,8 @@ void Joiner::consider(Visitor visitor) {
 }
 
 void Joiner::call_rank_0() {
-  std::string last = "no answer";
+  std::string last;
+  std::string earlier;
   Time next_call{};
   const auto arrived = [&] { return static_cast<int>(rows_.size()) == size(); };
   std::unique_ptr<sys::Connection> connection;
@@ -418,16 +492,20 @@ void Joiner::call_rank_0() {
       }
       (void)connection->write({});
       raise_if_error(connection->error());
-    } catch (const SystemError& error) {
-      // A call that nobody answers is no rank that died: rank 0 may start later.
-      last = error.what();
+    } catch (const Error& error) {
+      // A call that nobody answers is no rank that died: rank 0 may start later. One that is ended
+      // in the middle may have had to make room at a crowded door.
+      if (error.kind() != ErrorKind::system_error && error.kind() != ErrorKind::peer_lost) throw;
+      if (last != error.what()) earlier = std::exchange(last, error.what());
       connection.reset();
       return false;
     }
     return connection->is_open();
   };
-  until(connected, [&] {
-    return fmt::format("rank 0 at {} does not answer: {}", options_.addresses.front(), last);
+  until(connected, [&]() -> Lack {
+    return {fmt::format("rank 0 at {} does not answer: {}{}", options_.addresses.front(), last,
+                        earlier.empty() ? "" : "; earlier: " + earlier),
+            {0}};
   });
   Line& rank0 = lines_[0];
   rank0.greeting = std::make_unique<Greeting>(*connection);
@@ -439,7 +517,10 @@ void Joiner::call_rank_0() {
     own_.set_address(doors_.back()->address());
   }
   rank0.greeting->send(own_);
-  until(arrived, [&] { return "rank 0 has taken this rank in, others are missing"; });
+  deadline_ = Deadline::after(deadline_.time(), kLastWord);
+  until(arrived, []() -> Lack {
+    return {"rank 0 has taken this rank in, and has not said since who is missing", {0}};
+  });
   roster_.generation = rows_.front().generation;
   roster_.rank = own_.rank;
   roster_.members = rows_;
@@ -490,7 +571,9 @@ std::unique_ptr<sys::Connection> Joiner::call(const std::string& address, int ra
         }
         return sent;
       },
-      [&] { return fmt::format("{} does not answer: {}", address, last); });
+      [&]() -> Lack {
+        return {fmt::format("rank {} at {} does not answer: {}", rank, address, last), {rank}};
+      });
   return connection;
 }
 
@@ -508,7 +591,9 @@ void Joiner::meet_neighbours() {
           if (visitor) place = std::move(visitor->connection);
           return place != nullptr;
         },
-        [&] { return fmt::format("{} has not called", wire::describe(roster_.at(peer))); });
+        [&]() -> Lack {
+          return {fmt::format("{} has not called", wire::describe(roster_.at(peer))), {peer}};
+        });
   }
 }
 
@@ -531,25 +616,27 @@ void Joiner::share_memory() {
             if (auto visitor = take_visitor(Purpose::segment, peer)) {
               to = std::move(visitor->connection);
             }
-            return to != nullptr && sys::send_descriptor(*to, segment->descriptor());
+            return to != nullptr && handed_over(*to, segment->descriptor());
           },
-          [&] {
-            return fmt::format("{} has not asked for the shared memory",
-                               wire::describe(roster_.at(peer)));
+          [&]() -> Lack {
+            return {fmt::format("{} has not asked for the shared memory",
+                                wire::describe(roster_.at(peer))),
+                    {peer}};
           });
     }
   } else {
     const auto from = call(reachable_address(roster_, leader), leader, Purpose::segment);
     until(
         [&] {
-          if (auto descriptor = sys::receive_descriptor(*from)) {
+          if (auto descriptor = taken_over(*from)) {
             segment = std::make_shared<sys::Segment>(sys::Segment::map(std::move(*descriptor)));
           }
           return segment != nullptr;
         },
-        [&] {
-          return fmt::format("{} has not handed over the shared memory",
-                             wire::describe(roster_.at(leader)));
+        [&]() -> Lack {
+          return {fmt::format("{} has not handed over the shared memory",
+                              wire::describe(roster_.at(leader))),
+                  {leader}};
         });
     if (segment->size() != transport::ShmHost::segment_bytes(ranks)) {
       throw DataError("the shared memory of this host has another size than it should");
@@ -568,7 +655,14 @@ void Joiner::agree_to_start() {
         return std::all_of(lines_.begin(), lines_.end(),
                            [](const auto& line) { return line.second.ready; });
       },
-      [&] { return "not every rank is ready"; });
+      [&]() -> Lack {
+        Lack lack;
+        for (const auto& [rank, line] : lines_) {
+          if (!line.ready) lack.ranks.push_back(rank);
+        }
+        lack.what = fmt::format("rank {} is not ready", fmt::join(lack.ranks, ", "));
+        return lack;
+      });
   if (own_.rank != 0) return;
   say_ready();
   until(
@@ -576,7 +670,7 @@ void Joiner::agree_to_start() {
         return std::all_of(lines_.begin(), lines_.end(),
                            [](const auto& line) { return line.second.greeting->flush(); });
       },
-      [&] { return "not every rank was told to start"; });
+      []() -> Lack { return {"not every rank was told to start"}; });
 }
 
 void Joiner::tell_everybody(const Status& why) noexcept {

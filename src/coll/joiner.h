@@ -47,11 +47,13 @@ class Joiner {
     std::unique_ptr<sys::Connection> connection;
     std::unique_ptr<Greeting> greeting;
     wire::Hello hello;
+    bool heard = false;  // it has said something
     bool ready = false;
   };
 
   void check_addresses();
   void open_doors();
+  void close_spare_door();
   void gather();
   void consider(Visitor visitor);
   [[nodiscard]] Status objection(const wire::Hello& hello) const;
@@ -60,8 +62,15 @@ class Joiner {
   void share_memory();
   void agree_to_start();
 
-  /// Serves the doors and the lines until the condition holds; Timeout with `what` at the deadline.
-  void until(const std::function<bool()>& holds, const std::function<std::string()>& what);
+  /// What a wait waits for, for messages: in words, and the ranks it depends on.
+  struct Lack {
+    std::string what;
+    std::vector<int> ranks = {};
+  };
+  /// Serves the doors and the lines until the condition holds; Timeout with `lack` at the deadline.
+  void until(const std::function<bool()>& holds, const std::function<Lack()>& lack);
+  /// Why callers were sent away, if any were.
+  [[nodiscard]] std::string refusals() const;
   void serve_doors();
   void serve_lines();
   void handle(int rank, Line& line);
@@ -74,7 +83,7 @@ class Joiner {
                                         wire::Purpose purpose);
   /// What callers from other machines have to pass.
   [[nodiscard]] Door::Guard guard() const;
-  [[nodiscard]] std::string missing() const;
+  [[nodiscard]] Lack missing() const;
   [[nodiscard]] int size() const noexcept { return static_cast<int>(addresses_.size()); }
 
   JoinOptions options_;
@@ -90,7 +99,7 @@ class Joiner {
   std::vector<std::unique_ptr<Door>> doors_;
   std::map<int, Line> lines_;
   std::vector<Visitor> visitors_;
-  std::vector<std::string> refused_;
+  std::vector<std::string> refused_;  // the last few
   Roster roster_;
   std::vector<wire::Hello> rows_;  // of the roster, as they arrive
   std::vector<std::unique_ptr<sys::Connection>> control_;

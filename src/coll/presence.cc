@@ -12,8 +12,6 @@
 namespace lockstep::coll {
 namespace {
 
-/// A greeting takes no longer between ranks that are well.
-constexpr auto kCallerLook = std::chrono::milliseconds(2);
 /// For the last word to be heard by everybody; a peer that is silent never confirms it.
 constexpr auto kFarewell = std::chrono::seconds(5);
 
@@ -34,6 +32,7 @@ Presence::Presence(Setup setup)
       doors_(std::move(setup.doors)),
       connections_(std::move(setup.control)),
       connect_(std::move(setup.connect)),
+      after_failure_(std::move(setup.after_failure)),
       control_({.rank = roster_.rank,
                 .size = roster_.size(),
                 .generation = roster_.generation,
@@ -88,7 +87,6 @@ void Presence::run(const std::stop_token& stop) {
   for (const auto& connection : connections_) {
     if (connection) poller_->watch(*connection, sys::Poller::Interest::read);
   }
-  for (const auto& door : doors_) poller_->watch(door->listener());
   std::optional<Time> give_up;
   std::vector<bool> over(connections_.size(), false);
   while (!stop.stop_requested()) {
@@ -106,7 +104,12 @@ void Presence::run(const std::stop_token& stop) {
     if (give_up) next = std::min(next, *give_up);
     for (const auto& door : doors_) {
       while (auto visitor = door->next(now)) receive(std::move(*visitor));
-      if (door->has_callers()) next = std::min(next, now + kCallerLook);
+      next = std::min(next, door->next_look());
+      if (door->open(now)) {
+        poller_->watch(door->listener());
+      } else {
+        poller_->forget(door->listener());
+      }
     }
     // A connection at its end is readable for ever: it must not keep the thread awake.
     for (std::size_t peer = 0; peer < connections_.size(); ++peer) {
@@ -119,6 +122,7 @@ void Presence::run(const std::stop_token& stop) {
   for (std::size_t peer = 0; peer < connections_.size(); ++peer) {
     if (connections_[peer] && !over[peer]) poller_->forget(*connections_[peer]);
   }
+  if (failure_.raised()) after_failure_();
 }
 
 void Presence::receive(Visitor visitor) {

@@ -61,6 +61,10 @@ std::optional<Descriptor> receive_descriptor(Connection& connection) {
   if (received < 0 && would_block(errno)) return std::nullopt;
   if (received < 0) raise(os_error("cannot take a file from another process", errno));
   if (received == 0) raise(os_error("cannot take a file from another process", ECONNRESET));
+  // The kernel drops a descriptor for which the process has no room.
+  if ((message.header.msg_flags & MSG_CTRUNC) != 0) {
+    raise(os_error("cannot take a file from another process", EMFILE));
+  }
   const cmsghdr* control = CMSG_FIRSTHDR(&message.header);
   if (control == nullptr || control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS ||
       control->cmsg_len != CMSG_LEN(sizeof(int))) {

@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstring>
@@ -106,6 +107,14 @@ std::unique_ptr<Connection> PosixNetwork::connect(const std::string& text) {
   const SocketAddress target = resolve(Address::parse(text), text);
   Descriptor socket = make_socket(target, fmt::format("cannot connect to {}", text));
   return std::make_unique<PosixConnection>(std::move(socket), target, text);
+}
+
+void remove_stale_socket(const std::string& text) {
+  const Address address = Address::parse(text);
+  const bool has_file = address.kind == Address::Kind::unix_socket && address.path.front() != '@';
+  if (has_file && is_stale(address.path, unix_address(address.path))) {
+    ::unlink(address.path.c_str());
+  }
 }
 
 std::unique_ptr<Poller> PosixNetwork::poller() { return std::make_unique<PosixPoller>(); }

@@ -124,6 +124,7 @@ int TlsConnection::give(std::span<const std::byte> from) noexcept {
     deaf_ = true;
     return -1;
   }
+  spoke_ = spoke_ || bytes > 0;
   const std::span<const std::byte> rest = from.subspan(bytes);
   const bool changing_keys = state_ == State::done && SSL_in_init(ssl_.get()) != 0;
   if (changing_keys && rest.size() <= held_.size()) {
@@ -372,8 +373,15 @@ Status TlsConnection::error() const {
                 fmt::format("written to {} after shutdown_write()", peer())};
       }
       return inner_->error();
-    case Fault::inner:
-      return inner_->error();
+    case Fault::inner: {
+      const Status broke = inner_->error();
+      // A server without a key closes as soon as it sees what it cannot read.
+      if (state_ != State::failed || !spoke_ || is_server() || broke.ok()) return broke;
+      return {broke.kind(), broke.code(),
+              broke.message() +
+                  "; or it was started without a key, since it did not answer the "
+                  "handshake"};
+    }
     case Fault::wrong_key:
       return wrong_key();
     case Fault::no_key:

@@ -165,6 +165,7 @@ class TlsConnection final : public sys::Connection {
   Goodbye goodbye_ = Goodbye::none;
   bool closed_ = false;       // the peer said goodbye
   bool deaf_ = false;         // the plain connection takes no more
+  bool spoke_ = false;        // the plain connection has taken something
   bool used_ = false;         // read or written after the handshake
   bool more_ = false;         // the last read stopped before it found nothing left
   bool stuck_ = false;        // a record is half sent

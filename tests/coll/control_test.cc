@@ -288,6 +288,31 @@ TEST_F(Controls, ALongPauseIsDeathAndTheSleeperLearnsIt) {
   }
 }
 
+// A rank that proposes an end has been heard: who hears only such ranks is not cut off.
+TEST_F(Controls, TwoLongPausesAtOnceOneCulprit) {
+  for (int one = 0; one < 5; ++one) {
+    for (int other = one + 1; other < 5; ++other) {
+      for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+        start(5, {.delay = 1ms, .jitter = 20ms}, seed);
+        run(1s);
+        pause(one, 9s);
+        pause(other, 9s);
+        run(5s);
+        std::set<int> not_asked = {one, other};
+        for (int r = 0; r < 5; ++r) {
+          const auto peers = control_peers(r, 5);
+          const bool hears_nobody = std::all_of(
+              peers.begin(), peers.end(), [&](int peer) { return peer == one || peer == other; });
+          if (hears_nobody) not_asked.insert(r);
+        }
+        const Status why = verdict(not_asked);
+        EXPECT_TRUE(why.culprits() == std::vector{one} || why.culprits() == std::vector{other})
+            << one << " " << other << " " << why.message();
+      }
+    }
+  }
+}
+
 TEST_F(Controls, AnAbortReachesAllWithItsText) {
   for (int origin = 0; origin < 6; ++origin) {
     start(6, {.delay = 1ms, .jitter = 1ms, .piece = 5});

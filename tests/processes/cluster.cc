@@ -14,8 +14,6 @@
 namespace lockstep::processes {
 namespace {
 
-constexpr const char* kKey = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
-
 bool is_ours(std::string_view variable) {
   for (const char* prefix :
        {"LOCKSTEP_", "TF_CONFIG=", "OMPI_", "PMI", "SLURM", "RANK=", "WORLD_SIZE="}) {
@@ -35,6 +33,20 @@ void drain(const sys::Descriptor& from, std::string& into) {
 
 }  // namespace
 
+std::string to_string(Wire wire) {
+  switch (wire) {
+    case Wire::local:
+      return "Local";
+    case Wire::tcp:
+      return "Tcp";
+    case Wire::tls:
+      return "Tls";
+    case Wire::plaintext:
+      return "Plaintext";
+  }
+  return "?";
+}
+
 std::vector<int> free_ports(int count) {
   sys::PosixNetwork network;
   std::vector<std::unique_ptr<sys::Listener>> listeners;
@@ -47,7 +59,10 @@ std::vector<int> free_ports(int count) {
   return ports;
 }
 
-ProcessCluster::ProcessCluster(const ClusterOptions& options) : addresses_(options.addresses) {
+ProcessCluster::ProcessCluster(const ClusterOptions& options)
+    : options_(options),
+      addresses_(options.addresses),
+      ranks_(static_cast<std::size_t>(options.ranks)) {
   const std::vector<int> ports =
       options.wire == Wire::local ? std::vector<int>() : free_ports(options.ranks);
   for (int rank = 0; rank < options.ranks && options.addresses.empty(); ++rank) {
@@ -55,39 +70,59 @@ ProcessCluster::ProcessCluster(const ClusterOptions& options) : addresses_(optio
                              ? fmt::format("unix:{}/{}", directory_.path(), rank)
                              : fmt::format("127.0.0.1:{}", ports[static_cast<std::size_t>(rank)]));
   }
-  sys::PosixProcesses processes;
   for (int rank = 0; rank < options.ranks; ++rank) {
-    const auto index = static_cast<std::size_t>(rank);
-    std::vector<std::string> environment;
-    for (char** variable = environ; *variable != nullptr; ++variable) {
-      if (!is_ours(*variable)) environment.emplace_back(*variable);
-    }
-    environment.push_back(fmt::format("LOCKSTEP_RANK={}", rank));
-    environment.push_back(fmt::format("LOCKSTEP_ADDRESSES={}", fmt::join(addresses_, ",")));
-    environment.push_back(fmt::format("XDG_RUNTIME_DIR={}", directory_.path()));
-    if (options.wire == Wire::tcp) environment.emplace_back("LOCKSTEP_INSECURE=1");
-    if (options.wire == Wire::tls || options.wire == Wire::plaintext) {
-      environment.push_back(fmt::format("LOCKSTEP_KEY={}", kKey));
-    }
-    if (options.wire == Wire::plaintext) environment.emplace_back("LOCKSTEP_PLAINTEXT_DATA=1");
-    if (!options.hosts.empty()) {
-      environment.push_back("LOCKSTEP_HOST=" + options.hosts[index]);
-    } else if (options.wire != Wire::local && options.wrappers.empty()) {
-      environment.push_back(fmt::format("LOCKSTEP_HOST=host{}", rank));
-    }
-    environment.insert(environment.end(), options.environment.begin(), options.environment.end());
-    sys::Command command;
-    if (!options.wrappers.empty()) command.argv = options.wrappers[index];
-    command.argv.emplace_back(LOCKSTEP_RANK_PROGRAM);
-    command.argv.push_back(options.scenario);
-    command.environment = std::move(environment);
-    command.output = sys::Command::Output::pipe;
-    Rank started;
-    started.process = processes.spawn(command);
-    started.output = started.process->take_output();
-    started.errors = started.process->take_errors();
-    ranks_.push_back(std::move(started));
+    const auto& absent = options.absent;
+    if (std::find(absent.begin(), absent.end(), rank) == absent.end()) start(rank);
   }
+}
+
+std::vector<std::string> ProcessCluster::environment(int rank) const {
+  const auto index = static_cast<std::size_t>(rank);
+  std::map<std::string, std::string> variables;
+  const auto set = [&](const std::string& variable) {
+    const std::size_t name = variable.find('=');
+    variables[variable.substr(0, name)] = variable.substr(name + 1);
+  };
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    if (!is_ours(*variable)) set(*variable);
+  }
+  set(fmt::format("LOCKSTEP_RANK={}", rank));
+  set(fmt::format("LOCKSTEP_ADDRESSES={}", fmt::join(addresses_, ",")));
+  set(fmt::format("XDG_RUNTIME_DIR={}", directory_.path()));
+  if (options_.wire == Wire::tcp) set("LOCKSTEP_INSECURE=1");
+  if (options_.wire == Wire::tls || options_.wire == Wire::plaintext) {
+    set(fmt::format("LOCKSTEP_KEY={}", kTestKey));
+  }
+  if (options_.wire == Wire::plaintext) set("LOCKSTEP_PLAINTEXT_DATA=1");
+  if (!options_.hosts.empty()) {
+    set("LOCKSTEP_HOST=" + options_.hosts[index]);
+  } else if (options_.wire != Wire::local && options_.wrappers.empty()) {
+    set(fmt::format("LOCKSTEP_HOST=host{}", rank));
+  }
+  for (const std::string& variable : options_.environment) set(variable);
+  if (const auto own = options_.environment_of.find(rank); own != options_.environment_of.end()) {
+    for (const std::string& variable : own->second) set(variable);
+  }
+  std::vector<std::string> list;
+  for (const auto& [name, value] : variables) {
+    if (!value.empty()) list.push_back(fmt::format("{}={}", name, value));
+  }
+  return list;
+}
+
+void ProcessCluster::start(int rank) {
+  const auto index = static_cast<std::size_t>(rank);
+  sys::Command command;
+  if (!options_.wrappers.empty()) command.argv = options_.wrappers[index];
+  command.argv.emplace_back(LOCKSTEP_RANK_PROGRAM);
+  command.argv.push_back(options_.scenario);
+  command.environment = environment(rank);
+  command.output = sys::Command::Output::pipe;
+  Rank started;
+  started.process = sys::PosixProcesses().spawn(command);
+  started.output = started.process->take_output();
+  started.errors = started.process->take_errors();
+  ranks_[index] = std::move(started);
 }
 
 ProcessCluster::~ProcessCluster() = default;
@@ -95,14 +130,14 @@ ProcessCluster::~ProcessCluster() = default;
 void ProcessCluster::read(std::chrono::milliseconds patience) {
   std::vector<pollfd> waiting;
   for (Rank& rank : ranks_) {
+    if (!rank.process || rank.process->poll()) continue;
     waiting.push_back({.fd = rank.output.get(), .events = POLLIN, .revents = 0});
     waiting.push_back({.fd = rank.errors.get(), .events = POLLIN, .revents = 0});
-    if (!rank.process->poll()) {
-      waiting.push_back({.fd = rank.process->end_descriptor(), .events = POLLIN, .revents = 0});
-    }
+    waiting.push_back({.fd = rank.process->end_descriptor(), .events = POLLIN, .revents = 0});
   }
   ::poll(waiting.data(), waiting.size(), static_cast<int>(patience.count()));
   for (Rank& rank : ranks_) {
+    if (!rank.process) continue;
     drain(rank.output, rank.text);
     drain(rank.errors, rank.text);
   }
@@ -122,16 +157,31 @@ bool ProcessCluster::wait_for(int rank, const std::string& text,
   return true;
 }
 
+bool ProcessCluster::wait_for_all(const std::string& text, std::chrono::milliseconds patience) {
+  const Deadline deadline = Deadline::after(patience);
+  for (int rank = 0; rank < size(); ++rank) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline.time() - MonotonicClock().now());
+    if (!wait_for(rank, text, std::max(left, std::chrono::milliseconds(0)))) return false;
+  }
+  return true;
+}
+
 std::vector<Outcome> ProcessCluster::finish(std::chrono::milliseconds patience) {
   const Deadline deadline = Deadline::after(patience);
   const auto all_ended = [&] {
-    return std::all_of(ranks_.begin(), ranks_.end(),
-                       [](const Rank& rank) { return rank.process->poll().has_value(); });
+    return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
+      return !rank.process || rank.process->poll().has_value();
+    });
   };
   while (!all_ended() && !deadline.passed()) read(std::chrono::milliseconds(20));
   std::vector<Outcome> outcomes;
   for (Rank& rank : ranks_) {
     Outcome outcome;
+    if (!rank.process) {
+      outcomes.push_back(std::move(outcome));
+      continue;
+    }
     outcome.ended = rank.process->poll();
     if (!outcome.ended) {
       (void)rank.process->signal(sys::Signal::kill);

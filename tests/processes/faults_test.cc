@@ -1,0 +1,345 @@
+// Ranks that crash, pause, leave or disagree, in every phase and over every transport. The ids are
+// those of the catalogue of failures.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/processes/fault_checks.h"
+#include "tests/processes/scenarios.h"
+
+namespace lockstep::processes {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+/// A transport, and what goes over it.
+struct Ground {
+  std::string name;
+  Wire wire = Wire::local;
+  std::string scenario;
+  std::vector<std::string> hosts = {};
+  int ranks = 3;
+};
+
+std::vector<Ground> grounds() {
+  return {
+      {.name = "Slots", .scenario = "work 20 64"},
+      {.name = "MemoryOfTheSession", .scenario = "work 20 1000000 session"},
+      {.name = "OwnBuffers", .scenario = "work 20 1000000"},
+      {.name = "Tcp", .wire = Wire::tcp, .scenario = "work 20 300000"},
+      {.name = "Tls", .wire = Wire::tls, .scenario = "work 20 300000"},
+      {.name = "TwoByTwo",
+       .wire = Wire::tls,
+       .scenario = "work 20 100000",
+       .hosts = {"a", "a", "b", "b"},
+       .ranks = 4},
+      {.name = "Idle", .scenario = "idle 20"},
+      {.name = "IdleOverTcp", .wire = Wire::tcp, .scenario = "idle 20"},
+  };
+}
+
+ClusterOptions on(const Ground& ground) {
+  return {.ranks = ground.ranks,
+          .scenario = ground.scenario,
+          .wire = ground.wire,
+          .hosts = ground.hosts,
+          .environment = {"TEST_DEAD_MS=1000"}};
+}
+
+std::string name_of(const testing::TestParamInfo<Ground>& info) { return info.param.name; }
+
+class Faults : public testing::TestWithParam<Ground> {
+ protected:
+  /// Sends the signal to all victims at once when everybody is at work.
+  std::vector<Outcome> strike(const std::vector<int>& victims, sys::Signal signal) {
+    ProcessCluster cluster(on(GetParam()));
+    EXPECT_TRUE(cluster.wait_for_all("working", 10s)) << cluster.text(0);
+    at_us_ = now_us();
+    for (const int victim : victims) (void)cluster.process(victim).signal(signal);
+    for (int rank = 0; rank < cluster.size(); ++rank) {
+      if (is_in(rank, victims)) continue;
+      EXPECT_TRUE(cluster.wait_for(rank, "closed after", 6s)) << cluster.text(rank);
+    }
+    for (const int victim : victims) (void)cluster.process(victim).signal(sys::Signal::kill);
+    return cluster.finish(5s);
+  }
+  std::int64_t at_us_ = 0;
+};
+
+TEST_P(Faults, A1A3AKilledRank) {
+  const auto outcomes = strike({1}, sys::Signal::kill);
+  expect_verdicts(outcomes, {1}, {"PeerLost", {1}});
+  expect_in_time(outcomes, {1}, at_us_, 100ms);
+}
+
+TEST_P(Faults, A5RankZeroIsKilled) {
+  const auto outcomes = strike({0}, sys::Signal::kill);
+  expect_verdicts(outcomes, {0}, {"PeerLost", {0}});
+  expect_in_time(outcomes, {0}, at_us_, 100ms);
+}
+
+TEST_P(Faults, A10AStoppedRank) {
+  const int last = GetParam().ranks - 1;
+  const auto outcomes = strike({last}, sys::Signal::stop);
+  expect_verdicts(outcomes, {last}, {"PeerLost", {last}});
+  expect_in_time(outcomes, {last}, at_us_, 1200ms);
+}
+
+INSTANTIATE_TEST_SUITE_P(On, Faults, testing::ValuesIn(grounds()), name_of);
+
+class FaultsOfMany : public Faults {};
+
+TEST_P(FaultsOfMany, A6TwoAreKilledAtOnce) {
+  const auto outcomes = strike({1, 2}, sys::Signal::kill);
+  // Each death is one of them; the second may come after the verdict.
+  std::vector<std::vector<int>> seen;
+  for (const int rank : {0, 3}) {
+    const Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
+    const auto verdict = verdict_in(outcome.text);
+    ASSERT_TRUE(verdict.has_value()) << outcome.how() << outcome.text;
+    EXPECT_EQ(verdict->kind, "PeerLost");
+    EXPECT_TRUE(outcome.exited_with(3));
+    seen.push_back(verdict->culprits);
+  }
+  EXPECT_EQ(seen[0], seen[1]);
+  EXPECT_THAT(seen[0], testing::IsSubsetOf({1, 2}));
+  EXPECT_FALSE(seen[0].empty());
+  expect_in_time(outcomes, {1, 2}, at_us_, 100ms);
+}
+
+TEST_P(FaultsOfMany, A6RankZeroAndAnotherAreKilledAtOnce) {
+  const auto outcomes = strike({0, 3}, sys::Signal::kill);
+  std::vector<std::vector<int>> seen;
+  for (const int rank : {1, 2}) {
+    const Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
+    const auto verdict = verdict_in(outcome.text);
+    ASSERT_TRUE(verdict.has_value()) << outcome.how() << outcome.text;
+    EXPECT_EQ(verdict->kind, "PeerLost");
+    seen.push_back(verdict->culprits);
+  }
+  EXPECT_EQ(seen[0], seen[1]);
+  EXPECT_THAT(seen[0], testing::IsSubsetOf({0, 3}));
+  EXPECT_FALSE(seen[0].empty());
+}
+
+TEST_P(FaultsOfMany, A6OneIsLeft) {
+  const auto outcomes = strike({0, 1, 3}, sys::Signal::kill);
+  const auto verdict = verdict_in(outcomes[2].text);
+  ASSERT_TRUE(verdict.has_value()) << outcomes[2].how() << outcomes[2].text;
+  EXPECT_EQ(verdict->kind, "PeerLost");
+  EXPECT_FALSE(verdict->culprits.empty());
+  EXPECT_THAT(verdict->culprits, testing::IsSubsetOf({0, 1, 3}));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    On, FaultsOfMany,
+    testing::Values(Ground{.name = "Slots", .scenario = "work 20 64", .ranks = 4},
+                    Ground{
+                        .name = "Tcp", .wire = Wire::tcp, .scenario = "work 20 10000", .ranks = 4},
+                    Ground{.name = "TwoByTwo",
+                           .wire = Wire::tls,
+                           .scenario = "work 20 10000",
+                           .hosts = {"a", "a", "b", "b"},
+                           .ranks = 4}),
+    name_of);
+
+class Pause : public testing::TestWithParam<Ground> {};
+
+/// A8: shorter than what counts as dead. Nobody fails, and `work` checks every number.
+TEST_P(Pause, A8IsSurvived) {
+  ClusterOptions options = on(GetParam());
+  options.environment = {"TEST_DEAD_MS=2000"};
+  ProcessCluster cluster(options);
+  ASSERT_TRUE(cluster.wait_for_all("working", 10s)) << cluster.text(0);
+  ASSERT_TRUE(cluster.process(1).signal(sys::Signal::stop).ok());
+  // Long enough for a warning (a third of what counts as dead).
+  EXPECT_TRUE(cluster.wait_for(0, "rank 1 (", 5s)) << cluster.text(0);
+  ASSERT_TRUE(cluster.process(1).signal(sys::Signal::resume).ok());
+  const auto outcomes = cluster.finish(10s);
+  EXPECT_THAT(outcomes[0].text, HasSubstr("has been silent for"));
+  for (const Outcome& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome.text;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    On, Pause,
+    testing::Values(Ground{.name = "Slots", .scenario = "work 1.5 64"},
+                    Ground{.name = "MemoryOfTheSession", .scenario = "work 1.5 1000000 session"},
+                    Ground{.name = "Tcp", .wire = Wire::tcp, .scenario = "work 1.5 100000"}),
+    name_of);
+
+/// Faults that come from the program itself. The scenario's word is the odd rank's number.
+class Programs : public testing::TestWithParam<Wire> {
+ protected:
+  static std::vector<Outcome> run(const std::string& scenario) {
+    ProcessCluster cluster({.ranks = 3,
+                            .scenario = scenario,
+                            .wire = GetParam(),
+                            .environment = {"TEST_DEAD_MS=1000"}});
+    return cluster.finish(10s);
+  }
+};
+
+TEST_P(Programs, AnAbortReachesAll) {
+  for (const int rank : {0, 2}) {
+    const auto outcomes = run(fmt::format("abort {}", rank));
+    expect_verdicts(outcomes, {}, {"Cancelled", {rank}});
+    for (const Outcome& outcome : outcomes) {
+      EXPECT_THAT(outcome.text, HasSubstr("the user had enough"));
+    }
+  }
+}
+
+TEST_P(Programs, AnExceptionOfTheUsersEndsTheOthersToo) {
+  for (const int rank : {0, 1}) {
+    const auto outcomes = run(fmt::format("throw {}", rank));
+    expect_verdicts(outcomes, {rank}, {"PeerLost", {rank}});
+    EXPECT_TRUE(outcomes[static_cast<std::size_t>(rank)].exited_with(5));
+    EXPECT_THAT(outcomes[static_cast<std::size_t>(rank)].text, HasSubstr("a bug of the user's"));
+  }
+}
+
+TEST_P(Programs, AnExitInTheMiddleOfAnOperation) {
+  for (const int rank : {0, 2}) {
+    const auto outcomes = run(fmt::format("exit {}", rank));
+    EXPECT_TRUE(outcomes[static_cast<std::size_t>(rank)].exited_with(7))
+        << outcomes[static_cast<std::size_t>(rank)].how();
+    for (const int other : {0, 1, 2}) {
+      if (other == rank) continue;
+      const Outcome& outcome = outcomes[static_cast<std::size_t>(other)];
+      const auto verdict = verdict_in(outcome.text);
+      ASSERT_TRUE(verdict.has_value()) << outcome.how() << outcome.text;
+      EXPECT_EQ(verdict->culprits, std::vector<int>{rank}) << outcome.text;
+      EXPECT_TRUE(outcome.exited_with(3));
+    }
+  }
+}
+
+TEST_P(Programs, AHalfClosedRankIsLost) {
+  for (const int rank : {0, 1}) {
+    const auto outcomes = run(fmt::format("mute {}", rank));
+    if (GetParam() != Wire::tls) {
+      expect_verdicts(outcomes, {}, {"PeerLost", {rank}});
+      continue;
+    }
+    // A stream that was cut off is not trusted in either direction: the rank itself is not told.
+    expect_verdicts(outcomes, {rank}, {"PeerLost", {rank}});
+    const auto own = verdict_in(outcomes[static_cast<std::size_t>(rank)].text);
+    ASSERT_TRUE(own.has_value());
+    EXPECT_EQ(own->kind, "PeerLost");
+  }
+}
+
+TEST_P(Programs, B4ADifferentCountIsNamedEverywhere) {
+  const auto outcomes = run("mismatch 2");
+  for (const Outcome& outcome : outcomes) {
+    const auto verdict = verdict_in(outcome.text);
+    ASSERT_TRUE(verdict.has_value()) << outcome.how() << outcome.text;
+    EXPECT_EQ(verdict->kind, "Mismatch");
+    EXPECT_THAT(verdict->culprits, testing::Contains(2)) << outcome.text;
+    EXPECT_EQ(verdict->culprits, verdict_in(outcomes[0].text)->culprits);
+    EXPECT_THAT(verdict->message, HasSubstr("11"));
+    EXPECT_TRUE(outcome.exited_with(3));
+  }
+}
+
+TEST_P(Programs, OneLeavesEarly) {
+  for (const int rank : {0, 2}) {
+    const auto outcomes = run(fmt::format("leave {}", rank));
+    EXPECT_TRUE(outcomes[static_cast<std::size_t>(rank)].ok());
+    expect_verdicts(outcomes, {rank}, {"PeerLost", {rank}});
+  }
+}
+
+TEST_P(Programs, AllLeaveInGoodOrder) {
+  for (const Outcome& outcome : run("work 0.1 1000")) EXPECT_TRUE(outcome.ok()) << outcome.text;
+}
+
+/// One dies when the others have closed already: they end well and soon.
+TEST_P(Programs, ADeathDuringTheShutdownHurtsNobody) {
+  for (const int rank : {0, 1}) {
+    ProcessCluster cluster({.ranks = 3,
+                            .scenario = fmt::format("late {}", rank),
+                            .wire = GetParam(),
+                            .environment = {"TEST_DEAD_MS=1000"}});
+    ASSERT_TRUE(cluster.wait_for_all("closing", 10s)) << cluster.text(0);
+    ASSERT_TRUE(cluster.process(rank).signal(sys::Signal::kill).ok());
+    const std::int64_t killed = now_us();
+    const auto outcomes = cluster.finish(8s);
+    EXPECT_LT(now_us() - killed, 4'000'000);
+    for (const int other : {0, 1, 2}) {
+      if (other == rank) continue;
+      EXPECT_TRUE(outcomes[static_cast<std::size_t>(other)].ok())
+          << outcomes[static_cast<std::size_t>(other)].text;
+    }
+  }
+}
+
+/// The same with one that is stopped: those who leave do not wait for its pulse.
+TEST_P(Programs, APauseDuringTheShutdownHoldsUpNobody) {
+  ProcessCluster cluster({.ranks = 3, .scenario = "late 1", .wire = GetParam()});
+  ASSERT_TRUE(cluster.wait_for(1, "closing", 10s)) << cluster.text(1);
+  ASSERT_TRUE(cluster.process(1).signal(sys::Signal::stop).ok());
+  const std::int64_t stopped = now_us();
+  for (const int rank : {0, 2}) EXPECT_TRUE(cluster.wait_for(rank, "closed after", 4s));
+  const auto ended = cluster.process(0).wait(Deadline::after(4s));
+  ASSERT_TRUE(ended.has_value());
+  EXPECT_TRUE(ended->success());
+  EXPECT_LT(now_us() - stopped, 4'000'000);
+  (void)cluster.process(1).signal(sys::Signal::kill);
+  EXPECT_TRUE(cluster.finish(4s)[2].ok());
+}
+
+TEST_P(Programs, JoiningAgainAfterAFailureWorks) {
+  const auto outcomes = run("rejoin");
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_TRUE(outcome.ok()) << outcome.how() << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr("again in generation 2 after true"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, Programs, testing::Values(Wire::local, Wire::tcp, Wire::tls),
+                         [](const auto& wire) { return to_string(wire.param); });
+
+/// 99. health: a peer that never started, one that was restarted after a collective, an address
+/// that is none for others.
+TEST(Case99, APeerThatNeverStartedIsMissedAtTheDeadline) {
+  ProcessCluster cluster(
+      {.ranks = 2, .scenario = "work 1 10", .environment = {"TEST_JOIN_MS=500"}, .absent = {1}});
+  const auto outcomes = cluster.finish(5s);
+  const auto verdict = verdict_in(outcomes[0].text);
+  ASSERT_TRUE(verdict.has_value()) << outcomes[0].text;
+  EXPECT_EQ(verdict->code, "DEADLINE_EXCEEDED");
+  EXPECT_EQ(verdict->culprits, std::vector<int>{1});
+  EXPECT_THAT(verdict->message, HasSubstr("rank 1"));
+}
+
+TEST(Case99, ARestartedPeerIsNotTakenForItsPredecessor) {
+  ProcessCluster cluster({.ranks = 2, .scenario = "stay"});
+  ASSERT_TRUE(cluster.wait_for_all("working", 10s)) << cluster.text(0);
+  ASSERT_TRUE(cluster.process(1).signal(sys::Signal::kill).ok());
+  ASSERT_TRUE(cluster.wait_for(0, "failed PeerLost", 5s)) << cluster.text(0);
+  ASSERT_TRUE(cluster.process(1).wait(Deadline::after(5s)).has_value());
+  cluster.start(1);
+  ASSERT_TRUE(cluster.wait_for(1, "failed ", 5s)) << cluster.text(1);
+  const auto verdict = verdict_in(cluster.text(1));
+  ASSERT_TRUE(verdict.has_value());
+  EXPECT_EQ(verdict->code, "FAILED_PRECONDITION") << cluster.text(1);
+  EXPECT_THAT(verdict->message, HasSubstr("generation 1"));
+  (void)cluster.process(0).signal(sys::Signal::kill);
+}
+
+TEST(Case99, ALoopbackAddressBesideOthersIsAnInvalidArgument) {
+  ProcessCluster cluster({.ranks = 2,
+                          .scenario = "work 1 10",
+                          .addresses = {"localhost:12345", "198.51.100.7:12345"},
+                          .absent = {1}});
+  const auto outcomes = cluster.finish(5s);
+  const auto verdict = verdict_in(outcomes[0].text);
+  ASSERT_TRUE(verdict.has_value()) << outcomes[0].text;
+  EXPECT_EQ(verdict->code, "INVALID_ARGUMENT");
+  EXPECT_THAT(verdict->message, HasSubstr("localhost:12345"));
+}
+
+}  // namespace
+}  // namespace lockstep::processes

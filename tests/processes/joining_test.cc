@@ -1,0 +1,330 @@
+// Joining that goes wrong: ranks that die or never come, and ranks that were given different
+// things. Both sides say what is the matter.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "coll/greeting.h"
+#include "sys/posix_net.h"
+#include "tests/processes/fault_checks.h"
+#include "tests/processes/scenarios.h"
+#include "wire/abort.h"
+#include "wire/hello.h"
+
+namespace lockstep::processes {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr const char* kOtherKey =
+    "LOCKSTEP_KEY=ff0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+
+const std::vector<std::string> kShort = {"TEST_JOIN_MS=700"};
+
+std::vector<Outcome> join(ClusterOptions options) {
+  if (options.scenario.empty()) options.scenario = "work 0.1 10";
+  if (options.environment.empty()) options.environment = kShort;
+  ProcessCluster cluster(options);
+  return cluster.finish(10s);
+}
+
+Verdict verdict_of(const Outcome& outcome) {
+  const auto verdict = verdict_in(outcome.text);
+  EXPECT_TRUE(verdict.has_value()) << outcome.how() << "\n" << outcome.text;
+  EXPECT_TRUE(outcome.exited_with(3)) << outcome.how();
+  return verdict.value_or(Verdict());
+}
+
+class Joining : public testing::TestWithParam<Wire> {};
+
+/// The ranks that wait are told by rank 0 who did not come.
+TEST_P(Joining, AMissingRankIsNamedAtTheDeadline) {
+  ProcessCluster cluster({.ranks = 3,
+                          .scenario = "work 1 10",
+                          .wire = GetParam(),
+                          .environment = kShort,
+                          .absent = {1}});
+  const auto outcomes = cluster.finish(10s);
+  for (const int rank : {0, 2}) {
+    const Verdict verdict = verdict_of(outcomes[static_cast<std::size_t>(rank)]);
+    EXPECT_EQ(verdict.kind, "Timeout");
+    EXPECT_EQ(verdict.culprits, std::vector<int>{1})
+        << outcomes[static_cast<std::size_t>(rank)].text;
+    EXPECT_THAT(verdict.message, AllOf(HasSubstr("rank 1 "), HasSubstr("2 of 3 joined")));
+  }
+}
+
+TEST_P(Joining, RankZeroMissing) {
+  ProcessCluster cluster({.ranks = 2,
+                          .scenario = "work 1 10",
+                          .wire = GetParam(),
+                          .environment = kShort,
+                          .absent = {0}});
+  const auto outcomes = cluster.finish(10s);
+  const Verdict verdict = verdict_of(outcomes[1]);
+  EXPECT_EQ(verdict.kind, "Timeout");
+  EXPECT_EQ(verdict.culprits, std::vector<int>{0});
+  EXPECT_THAT(verdict.message, AllOf(HasSubstr("rank 0"), HasSubstr("does not answer")));
+}
+
+/// A4: it had called rank 0 and dies while others are still missing.
+TEST_P(Joining, A4ARankThatDiesMeanwhileIsNamed) {
+  ProcessCluster cluster({.ranks = 4,
+                          .scenario = "work 1 10",
+                          .wire = GetParam(),
+                          .environment = {"TEST_JOIN_MS=15000"},
+                          .absent = {3}});
+  std::this_thread::sleep_for(400ms);  // nothing tells from outside that rank 2 has called
+  const std::int64_t killed = now_us();
+  ASSERT_TRUE(cluster.process(2).signal(sys::Signal::kill).ok());
+  const auto outcomes = cluster.finish(8s);
+  for (const int rank : {0, 1}) {
+    const Verdict verdict = verdict_of(outcomes[static_cast<std::size_t>(rank)]);
+    EXPECT_EQ(verdict.kind, "PeerLost");
+    EXPECT_EQ(verdict.culprits, std::vector<int>{2});
+    EXPECT_THAT(verdict.message, HasSubstr("died while joining"));
+    EXPECT_LT(verdict.at_us - killed, 2'500'000);
+  }
+}
+
+TEST_P(Joining, A4A5RankZeroDiesMeanwhile) {
+  ProcessCluster cluster({.ranks = 4,
+                          .scenario = "work 1 10",
+                          .wire = GetParam(),
+                          .environment = {"TEST_JOIN_MS=15000"},
+                          .absent = {3}});
+  std::this_thread::sleep_for(400ms);
+  const std::int64_t killed = now_us();
+  ASSERT_TRUE(cluster.process(0).signal(sys::Signal::kill).ok());
+  const auto outcomes = cluster.finish(8s);
+  for (const int rank : {1, 2}) {
+    const Verdict verdict = verdict_of(outcomes[static_cast<std::size_t>(rank)]);
+    EXPECT_EQ(verdict.kind, "PeerLost");
+    EXPECT_EQ(verdict.culprits, std::vector<int>{0});
+    EXPECT_LT(verdict.at_us - killed, 2'500'000);
+  }
+}
+
+TEST_P(Joining, ALateRankIsWaitedFor) {
+  ProcessCluster cluster(
+      {.ranks = 3, .scenario = "work 0.1 10", .wire = GetParam(), .absent = {0}});
+  std::this_thread::sleep_for(300ms);
+  cluster.start(0);
+  for (const Outcome& outcome : cluster.finish(10s)) EXPECT_TRUE(outcome.ok()) << outcome.text;
+}
+
+TEST_P(Joining, ADifferentNumberOfRanks) {
+  ClusterOptions options{.ranks = 2, .wire = GetParam()};
+  ProcessCluster three({.ranks = 3, .scenario = "-", .wire = GetParam(), .absent = {0, 1, 2}});
+  options.addresses = {three.addresses()[0], three.addresses()[1]};
+  options.environment_of[1] = {fmt::format("LOCKSTEP_ADDRESSES={},{},{}", three.addresses()[0],
+                                           three.addresses()[1], three.addresses()[2])};
+  const auto outcomes = join(options);
+  const Verdict refused = verdict_of(outcomes[1]);
+  if (GetParam() == Wire::tls) {
+    // The key is bound to the cluster's description: such a caller is a stranger.
+    EXPECT_THAT(refused.message, HasSubstr("wrong key"));
+    EXPECT_THAT(outcomes[0].text, HasSubstr("turned away a caller"));
+  } else {
+    EXPECT_EQ(refused.kind, "ConfigError");
+    EXPECT_THAT(refused.message, HasSubstr("it was given 3 ranks, rank 0 2"));
+    EXPECT_THAT(verdict_of(outcomes[0]).message, HasSubstr("it was given 3 ranks, rank 0 2"));
+  }
+  EXPECT_EQ(verdict_of(outcomes[0]).kind, "Timeout");
+}
+
+TEST_P(Joining, C7OtherAddresses) {
+  ClusterOptions options{.ranks = 2, .wire = GetParam()};
+  ProcessCluster three({.ranks = 3, .scenario = "-", .wire = GetParam(), .absent = {0, 1, 2}});
+  options.addresses = {three.addresses()[0], three.addresses()[1]};
+  options.environment_of[1] = {
+      fmt::format("LOCKSTEP_ADDRESSES={},{}", three.addresses()[0], three.addresses()[2])};
+  const auto outcomes = join(options);
+  const Verdict refused = verdict_of(outcomes[1]);
+  if (GetParam() == Wire::tls) {
+    EXPECT_THAT(refused.message, HasSubstr("wrong key"));
+    EXPECT_THAT(outcomes[0].text, HasSubstr("turned away a caller"));
+    return;
+  }
+  EXPECT_EQ(refused.kind, "ConfigError");
+  EXPECT_THAT(refused.message,
+              AllOf(HasSubstr("other addresses"), HasSubstr(three.addresses()[1])));
+  EXPECT_THAT(verdict_of(outcomes[0]).message, HasSubstr("other addresses"));
+}
+
+TEST_P(Joining, B11OtherOptions) {
+  ClusterOptions options{.ranks = 2, .wire = GetParam()};
+  options.environment_of[1] = {"TEST_ALGORITHMS=all_reduce=ring"};
+  const auto outcomes = join(options);
+  EXPECT_EQ(verdict_of(outcomes[1]).kind, "ConfigError");
+  EXPECT_THAT(verdict_of(outcomes[1]).message, HasSubstr("other options"));
+  EXPECT_THAT(verdict_of(outcomes[0]).message, HasSubstr("other options"));
+}
+
+/// Two processes for one place: the second cannot have the address.
+TEST_P(Joining, ARankTwice) {
+  ClusterOptions options{.ranks = 3, .wire = GetParam()};
+  options.environment_of[2] = {"LOCKSTEP_RANK=1", "LOCKSTEP_HOST="};
+  if (GetParam() != Wire::local) options.environment_of[2][1] = "LOCKSTEP_HOST=host1";
+  const auto outcomes = join(options);
+  const Verdict zero = verdict_of(outcomes[0]);
+  EXPECT_EQ(zero.kind, "Timeout");
+  EXPECT_THAT(zero.message, HasSubstr("rank 2"));
+  const Verdict one = verdict_of(outcomes[1]);
+  const Verdict other = verdict_of(outcomes[2]);
+  const Verdict& second = one.kind == "SystemError" ? one : other;
+  EXPECT_EQ(second.kind, "SystemError") << outcomes[1].text << outcomes[2].text;
+  EXPECT_THAT(second.message, AllOf(HasSubstr("cannot listen at"), HasSubstr("in use")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, Joining, testing::Values(Wire::local, Wire::tcp, Wire::tls),
+                         [](const auto& wire) { return to_string(wire.param); });
+
+/// Without addresses of their own nothing but rank 0 keeps the two apart.
+TEST(JoiningOnOneHost, ARankTwiceWithoutAddresses) {
+  ProcessCluster names({.ranks = 1, .scenario = "-", .absent = {0}});
+  ClusterOptions options{.ranks = 3, .addresses = {names.addresses()[0], "", ""}};
+  options.environment_of[2] = {"LOCKSTEP_RANK=1"};
+  const auto outcomes = join(options);
+  const bool first = verdict_of(outcomes[1]).kind == "ConfigError";
+  const Verdict refused = verdict_of(outcomes[first ? 1 : 2]);
+  EXPECT_EQ(refused.kind, "ConfigError") << outcomes[1].text << outcomes[2].text;
+  EXPECT_THAT(refused.message, HasSubstr("has joined already as pid"));
+  EXPECT_THAT(verdict_of(outcomes[0]).message, AllOf(HasSubstr("rank 2"), HasSubstr("refused")));
+}
+
+TEST(Keys, C19AWrongKey) {
+  ClusterOptions options{.ranks = 2, .wire = Wire::tls};
+  options.environment_of[1] = {kOtherKey};
+  const auto outcomes = join(options);
+  const Verdict refused = verdict_of(outcomes[1]);
+  EXPECT_EQ(refused.kind, "ConfigError");
+  EXPECT_EQ(refused.code, "UNAUTHENTICATED");
+  EXPECT_THAT(refused.message, HasSubstr("wrong key"));
+  const Verdict zero = verdict_of(outcomes[0]);
+  EXPECT_EQ(zero.kind, "Timeout");
+  EXPECT_THAT(zero.message, AllOf(HasSubstr("rank 1"), HasSubstr("wrong key")));
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_THAT(outcome.text, testing::Not(HasSubstr("0102030405")));
+  }
+}
+
+TEST(Keys, C19OnlyRankZeroHasOne) {
+  ClusterOptions options{.ranks = 2, .wire = Wire::tls};
+  options.environment_of[1] = {"LOCKSTEP_KEY=", "LOCKSTEP_INSECURE=1"};
+  const auto outcomes = join(options);
+  EXPECT_THAT(verdict_of(outcomes[1]).message, HasSubstr("key"));
+  EXPECT_THAT(verdict_of(outcomes[0]).message, AllOf(HasSubstr("rank 1"), HasSubstr("key")));
+}
+
+TEST(Keys, C19RankZeroHasNone) {
+  ClusterOptions options{.ranks = 2, .wire = Wire::tls};
+  options.environment_of[0] = {"LOCKSTEP_KEY=", "LOCKSTEP_INSECURE=1"};
+  const auto outcomes = join(options);
+  EXPECT_THAT(verdict_of(outcomes[1]).message, HasSubstr("without a key"));
+  EXPECT_THAT(verdict_of(outcomes[0]).message, AllOf(HasSubstr("rank 1"), HasSubstr("key")));
+}
+
+TEST(Keys, NobodyHasOneAndNobodySaysThatItIsFine) {
+  for (const Outcome& outcome :
+       join({.ranks = 2, .wire = Wire::tls, .environment = {"LOCKSTEP_KEY="}})) {
+    EXPECT_EQ(verdict_of(outcome).kind, "ConfigError");
+    EXPECT_THAT(verdict_of(outcome).message, HasSubstr("need a key"));
+  }
+}
+
+/// Another program of ours, or one that speaks another protocol, holds the place of rank 0.
+TEST(Ports, AnotherProgramAnswersForRankZero) {
+  sys::PosixNetwork network;
+  const auto listener = network.listen("127.0.0.1:0");
+  ProcessCluster names({.ranks = 2, .scenario = "-", .wire = Wire::tcp, .absent = {0, 1}});
+  ProcessCluster cluster({.ranks = 2,
+                          .scenario = "work 0.1 10",
+                          .wire = Wire::tcp,
+                          .environment = kShort,
+                          .addresses = {listener->address(), names.addresses()[1]},
+                          .absent = {0}});
+  std::unique_ptr<sys::Connection> caller;
+  const Deadline deadline = Deadline::after(5s);
+  while (!caller && !deadline.passed()) caller = listener->accept();
+  ASSERT_NE(caller, nullptr);
+  const std::string answer = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
+  (void)caller->write(std::as_bytes(std::span(answer)));
+  const Verdict verdict = verdict_of(cluster.finish(10s)[1]);
+  EXPECT_THAT(verdict.message, AllOf(HasSubstr("rank 0"), HasSubstr("another program")));
+}
+
+TEST(Ports, AnotherProtocolIsRefusedWithBothNumbers) {
+  ProcessCluster cluster({.ranks = 2,
+                          .scenario = "work 0.1 10",
+                          .wire = Wire::tcp,
+                          .environment = kShort,
+                          .absent = {1}});
+  sys::PosixNetwork network;
+  wire::Hello hello;
+  hello.protocol = wire::kProtocol + 1;
+  std::unique_ptr<sys::Connection> connection;
+  std::unique_ptr<coll::Greeting> greeting;
+  const Deadline deadline = Deadline::after(5s);
+  // Rank 0 may not listen yet.
+  while (!greeting && !deadline.passed()) {
+    connection = network.connect(cluster.addresses()[0]);
+    std::this_thread::sleep_for(10ms);
+    (void)connection->write({});
+    if (connection->is_open() && connection->error().ok()) {
+      greeting = std::make_unique<coll::Greeting>(*connection);
+    }
+  }
+  ASSERT_NE(greeting, nullptr);
+  greeting->send(hello);
+  while (!greeting->next() && !greeting->over() && !deadline.passed()) (void)greeting->flush();
+  ASSERT_FALSE(greeting->over()) << greeting->how();
+  wire::Abort answer;
+  ASSERT_TRUE(wire::decode(greeting->payload(), 2, answer).ok());
+  EXPECT_EQ(answer.cause.kind(), ErrorKind::config_error);
+  EXPECT_THAT(answer.cause.message(), HasSubstr("it speaks protocol 2, this program protocol 1"));
+  EXPECT_THAT(verdict_of(cluster.finish(10s)[0]).message, HasSubstr("it speaks protocol 2"));
+}
+
+TEST(Ports, C12TakenPort) {
+  sys::PosixNetwork network;
+  const auto listener = network.listen("127.0.0.1:0");
+  ProcessCluster names({.ranks = 2, .scenario = "-", .wire = Wire::tcp, .absent = {0, 1}});
+  const auto outcomes = join(
+      {.ranks = 2, .wire = Wire::tcp, .addresses = {names.addresses()[0], listener->address()}});
+  const Verdict verdict = verdict_of(outcomes[1]);
+  EXPECT_EQ(verdict.kind, "SystemError");
+  EXPECT_THAT(verdict.message,
+              AllOf(HasSubstr("cannot listen at " + listener->address()), HasSubstr("in use")));
+  EXPECT_THAT(verdict_of(outcomes[0]).message, HasSubstr("rank 1"));
+}
+
+/// What a killed run left behind does not stop the next one.
+TEST(Ports, C13AStaleSocketFileIsTakenOver) {
+  ProcessCluster cluster({.ranks = 2, .scenario = "work 20 10"});
+  ASSERT_TRUE(cluster.wait_for_all("working", 10s)) << cluster.text(0);
+  for (const int rank : {0, 1}) {
+    (void)cluster.process(rank).signal(sys::Signal::kill);
+    ASSERT_TRUE(cluster.process(rank).wait(Deadline::after(5s)).has_value());
+  }
+  for (const int rank : {0, 1}) cluster.start(rank);
+  EXPECT_TRUE(cluster.wait_for_all("working", 10s)) << cluster.text(0) << cluster.text(1);
+}
+
+TEST(Ports, C13APortOfAKilledRunIsFreeAtOnce) {
+  ProcessCluster cluster({.ranks = 2, .scenario = "work 20 10", .wire = Wire::tcp});
+  ASSERT_TRUE(cluster.wait_for_all("working", 10s)) << cluster.text(0);
+  for (const int rank : {0, 1}) {
+    (void)cluster.process(rank).signal(sys::Signal::kill);
+    ASSERT_TRUE(cluster.process(rank).wait(Deadline::after(5s)).has_value());
+  }
+  for (const int rank : {0, 1}) cluster.start(rank);
+  EXPECT_TRUE(cluster.wait_for_all("working", 10s)) << cluster.text(0) << cluster.text(1);
+}
+
+}  // namespace
+}  // namespace lockstep::processes

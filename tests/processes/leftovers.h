@@ -1,0 +1,18 @@
+// Leftovers: what a cluster of processes may not leave behind on this machine.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/processes/cluster.h"
+
+namespace lockstep::processes {
+
+/// Descriptors that this process has open.
+int open_descriptors();
+
+/// In words, what is left once all ranks have ended: children, segments that somebody of ours still
+/// maps, ports that cannot be had, socket files with random names. Empty if all is clean.
+std::vector<std::string> leftovers(const ProcessCluster& cluster);
+
+}  // namespace lockstep::processes

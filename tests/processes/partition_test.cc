@@ -1,0 +1,72 @@
+// Two halves of a cluster that cannot hear each other any more, or not for a while. Needs root.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/processes/fault_checks.h"
+#include "tests/processes/scenarios.h"
+#include "tests/processes/two_networks.h"
+
+namespace lockstep::processes {
+namespace {
+
+using namespace std::chrono_literals;
+
+ClusterOptions halves(const TwoNetworks& networks, const std::string& scenario, int each) {
+  ClusterOptions options{.ranks = 2 * each, .scenario = scenario, .wire = Wire::tls};
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    const int side = rank < each ? 0 : 1;
+    options.wrappers.push_back(networks.command(side));
+    options.addresses.push_back(fmt::format("{}:{}", TwoNetworks::host(side), 5000 + rank));
+  }
+  return options;
+}
+
+/// A11, A13: nothing is refused or closed, only silence tells. Each half blames the other.
+void expect_both_sides_end(const std::string& scenario, int each) {
+  TwoNetworks networks;
+  ClusterOptions options = halves(networks, scenario, each);
+  options.environment = {"TEST_DEAD_MS=1000"};
+  ProcessCluster cluster(options);
+  ASSERT_TRUE(cluster.wait_for_all("working", 15s)) << cluster.text(0);
+  networks.cut();
+  const std::int64_t cut = now_us();
+  const auto outcomes = cluster.finish(8s);
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    const Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
+    const auto verdict = verdict_in(outcome.text);
+    ASSERT_TRUE(verdict.has_value()) << "rank " << rank << " " << outcome.how() << outcome.text;
+    EXPECT_EQ(verdict->kind, "PeerLost") << outcome.text;
+    EXPECT_TRUE(outcome.exited_with(3));
+    const int first_of_side = rank < each ? 0 : each;
+    const auto same = verdict_in(outcomes[static_cast<std::size_t>(first_of_side)].text);
+    EXPECT_EQ(verdict->culprits, same->culprits) << outcome.text;
+    for (const int culprit : verdict->culprits) EXPECT_NE(culprit < each, rank < each);
+  }
+  expect_in_time(outcomes, {}, cut, 1200ms);
+}
+
+TEST(Partition, A11TwoRanksAtWork) { expect_both_sides_end("work 20 100000", 1); }
+TEST(Partition, A13TwoByTwoAtWork) { expect_both_sides_end("work 20 10000", 2); }
+TEST(Partition, A13TwoByTwoIdle) { expect_both_sides_end("idle 20", 2); }
+
+/// A14: gaps shorter than what counts as dead change nothing but the time.
+TEST(Partition, A14AFlappingLinkIsSurvived) {
+  TwoNetworks networks;
+  ClusterOptions options = halves(networks, "work 4 10000", 1);
+  options.environment = {"TEST_DEAD_MS=3000"};
+  ProcessCluster cluster(options);
+  ASSERT_TRUE(cluster.wait_for_all("working", 15s)) << cluster.text(0);
+  for (int i = 0; i < 5; ++i) {
+    networks.cut();
+    std::this_thread::sleep_for(200ms);
+    networks.mend();
+    std::this_thread::sleep_for(400ms);
+  }
+  for (const Outcome& outcome : cluster.finish(15s)) EXPECT_TRUE(outcome.ok()) << outcome.text;
+}
+
+}  // namespace
+}  // namespace lockstep::processes

@@ -1,0 +1,166 @@
+#include "tests/processes/scenarios.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "tests/processes/exercise.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace lockstep::processes {
+namespace {
+
+using coll::Session;
+
+void work(Session& group, double seconds, std::size_t count, bool of_session) {
+  const std::int64_t end = now_us() + static_cast<std::int64_t>(seconds * 1e6);
+  std::vector<float> own(count);
+  coll::Memory memory = group.allocate(count * sizeof(float));
+  const std::span<float> values = of_session ? memory.as<float>() : std::span(own);
+  std::int32_t stop = 0;
+  std::int64_t rounds = 0;
+  while (stop == 0) {
+    for (float& value : values) value = static_cast<float>(group.rank() + 1);
+    group.all_reduce(Op::sum, values);
+    const auto expected = static_cast<float>(group.size() * (group.size() + 1) / 2);
+    for (const float value : values) {
+      if (value == expected) continue;
+      say(fmt::format("wrong {} instead of {}", value, expected));
+      _exit(4);
+    }
+    stop = now_us() > end ? 1 : 0;
+    group.all_reduce(Op::max, std::span(&stop, 1));
+    if (++rounds == 3) say("working");
+  }
+  say(fmt::format("done after {} rounds", rounds));
+}
+
+/// Each step's sums go into the next one's: one wrong bit shows in the digest.
+void train(Session& group, int steps, std::size_t count) {
+  std::vector<float> weights(count);
+  std::vector<float> gradients(count);
+  for (std::size_t i = 0; i < count; ++i) weights[i] = static_cast<float>(i % 97) * 0.01F;
+  std::vector<std::int64_t> done;
+  done.reserve(static_cast<std::size_t>(steps));
+  group.barrier();
+  say("working");
+  for (int step = 0; step < steps; ++step) {
+    for (std::size_t i = 0; i < count; ++i) {
+      gradients[i] = weights[i] * 0.5F + static_cast<float>(group.rank() + step % 7);
+    }
+    group.all_reduce(Op::mean, std::span(gradients));
+    for (std::size_t i = 0; i < count; ++i) weights[i] -= 0.1F * gradients[i];
+    done.push_back(now_us());
+  }
+  if (group.rank() == 0) say(fmt::format("steps {}", fmt::join(done, " ")));
+  say(fmt::format("digest {:016x}", XXH3_64bits(weights.data(), count * sizeof(float))));
+}
+
+void idle(const Session& group, double seconds) {
+  say("working");
+  const std::int64_t end = now_us() + static_cast<std::int64_t>(seconds * 1e6);
+  while (now_us() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    group.check();
+  }
+}
+
+/// Rounds without an end, for a failure to come into.
+[[noreturn]] void go_on(Session& group) {
+  std::vector<float> values(1000);
+  for (std::int64_t round = 0;; ++round) {
+    group.all_reduce(Op::sum, std::span(values));
+    if (round == 3) say("working");
+  }
+}
+
+void mute() {
+  namespace fs = std::filesystem;
+  for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string target = fs::read_symlink(entry.path(), gone).string();
+    if (target.rfind("socket:", 0) != 0) continue;
+    ::shutdown(std::stoi(entry.path().filename().string()), SHUT_WR);
+  }
+}
+
+/// What the odd rank does once all have worked together.
+void break_off(Session& group, const std::string& how) {
+  say(how);
+  if (how == "abort") return group.abort("the user had enough");
+  if (how == "throw") throw std::runtime_error("a bug of the user's");
+  if (how == "mute") return mute();
+  std::vector<float> values(1'000'000);
+  const coll::Work unfinished = group.start_all_reduce(Op::sum, std::span(values));
+  std::exit(7);
+}
+
+}  // namespace
+
+std::int64_t now_us() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+void say(const std::string& line) {
+  fmt::print("{}\n", line);
+  std::fflush(stdout);
+}
+
+void play(Session& group, const std::string& scenario) {
+  std::istringstream words(scenario);
+  const auto next = [&](auto value) {
+    words >> value;
+    return value;
+  };
+  const auto name = next(std::string());
+  if (name == "exercise") {
+    const Buffers buffers = next(std::string()) == "own" ? Buffers::own : Buffers::of_session;
+    for (const std::string& line : exercise(group, buffers)) say("result " + line);
+  } else if (name == "work") {
+    const auto seconds = next(0.0);
+    const auto count = next(std::size_t{0});
+    work(group, seconds, count, next(std::string()) == "session");
+  } else if (name == "train") {
+    const auto steps = next(0);
+    train(group, steps, next(std::size_t{0}));
+  } else if (name == "idle") {
+    idle(group, next(0.0));
+    group.barrier();
+    say("done");
+  } else if (name == "mismatch") {
+    std::vector<float> values(group.rank() == next(0) ? 11 : 10);
+    group.barrier();
+    group.all_reduce(Op::sum, std::span(values));
+  } else if (name == "leave") {
+    group.barrier();
+    if (group.rank() == next(0)) return say("left");
+    group.barrier();
+  } else if (name == "late") {
+    group.barrier();
+    say("closing");
+    if (group.rank() == next(0)) std::this_thread::sleep_for(std::chrono::seconds(30));
+  } else if (name == "abort" || name == "throw" || name == "exit" || name == "mute") {
+    std::vector<float> values(1000);
+    group.all_reduce(Op::sum, std::span(values));
+    if (group.rank() == next(0)) break_off(group, name);
+    go_on(group);
+  } else {
+    throw InvalidUsage("unknown scenario " + scenario);
+  }
+}
+
+}  // namespace lockstep::processes

@@ -1,0 +1,32 @@
+// Scenarios: what a rank does once it has joined, by one line of words.
+//
+//   exercise own | exercise session   every collective; one line for each result
+//   work SECONDS COUNT [session]      all-reduces of COUNT floats until the time is over
+//   train STEPS COUNT                 a fixed number of steps that build on each other; when each
+//   was
+//                                     done, and a digest of the result
+//   idle SECONDS                      joins and only looks whether all is well
+//   mismatch RANK                     that rank asks for another count
+//   leave RANK                        that rank closes its session early
+//   late RANK                         all but that rank close at once; it waits for its end
+//   abort RANK | throw RANK | exit RANK | mute RANK
+//       in the middle of work that rank aborts, throws, ends with an operation under way, or closes
+//       its direction of every connection
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lockstep/coll.h"
+
+namespace lockstep::processes {
+
+/// InvalidUsage for a scenario that is not in the list.
+void play(coll::Session& group, const std::string& scenario);
+
+/// A line on standard output.
+void say(const std::string& line);
+/// Of the clock that all processes of a machine share.
+std::int64_t now_us();
+
+}  // namespace lockstep::processes

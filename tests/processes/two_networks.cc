@@ -1,0 +1,83 @@
+#include "tests/processes/two_networks.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <stdexcept>
+
+#include "sys/posix_proc.h"
+
+namespace lockstep::processes {
+namespace {
+
+using Words = std::vector<std::string>;
+
+bool succeeds(const Words& words) {
+  sys::Command command;
+  command.argv = words;
+  command.output = sys::Command::Output::pipe;
+  const auto process = sys::PosixProcesses().spawn(command);
+  const auto ended = process->wait(Deadline::after(std::chrono::seconds(10)));
+  return ended && ended->success();
+}
+
+void run(const Words& words) {
+  if (!succeeds(words)) throw std::runtime_error(fmt::format("failed: {}", fmt::join(words, " ")));
+}
+
+}  // namespace
+
+TwoNetworks::TwoNetworks() : prefix_(fmt::format("lsfault{}-", ::getpid())) {
+  try {
+    const std::string router = prefix_ + "r";
+    run({"ip", "netns", "add", router});
+    for (const int side : {0, 1}) {
+      const std::string space = fmt::format("{}{}", prefix_, side);
+      const std::string port = fmt::format("side{}", side);
+      const std::string gateway = fmt::format("10.213.{}.1", 90 + side);
+      run({"ip", "netns", "add", space});
+      run({"ip", "link", "add", "eth", "netns", space, "type", "veth", "peer", "name", port,
+           "netns", router});
+      run({"ip", "-n", router, "address", "add", gateway + "/24", "dev", port});
+      run({"ip", "-n", router, "link", "set", port, "up"});
+      run({"ip", "-n", space, "address", "add", host(side) + "/24", "dev", "eth"});
+      run({"ip", "-n", space, "link", "set", "eth", "up"});
+      run({"ip", "-n", space, "link", "set", "lo", "up"});
+      run({"ip", "-n", space, "route", "add", "default", "via", gateway});
+    }
+    mend();
+  } catch (...) {
+    remove();
+    throw;
+  }
+}
+
+TwoNetworks::~TwoNetworks() { remove(); }
+
+void TwoNetworks::remove() noexcept {
+  for (const char* name : {"0", "1", "r"}) {
+    try {
+      (void)succeeds({"ip", "netns", "delete", prefix_ + name});
+    } catch (const std::exception&) {
+      continue;  // there is nothing more to try
+    }
+  }
+}
+
+std::vector<std::string> TwoNetworks::command(int side) const {
+  return {"ip", "netns", "exec", fmt::format("{}{}", prefix_, side)};
+}
+
+std::string TwoNetworks::host(int side) { return fmt::format("10.213.{}.2", 90 + side); }
+
+void TwoNetworks::forward(bool on) {
+  run({"ip", "netns", "exec", prefix_ + "r", "sh", "-c",
+       fmt::format("echo {} > /proc/sys/net/ipv4/ip_forward", on ? 1 : 0)});
+}
+
+void TwoNetworks::cut() { forward(false); }
+void TwoNetworks::mend() { forward(true); }
+
+}  // namespace lockstep::processes
