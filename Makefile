@@ -31,8 +31,8 @@ BENCHES := bench/kernel/bench_kernel bench/coll/bench_collectives
 CMAKE_BUILD = cmake --build build/$(1) --parallel $(JOBS)
 
 .PHONY: help deps build test train stress chaos stranger format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input bench-peers \
-        check check-format check-layers check-clang check-tidy check-ubsan check-asan check-tsan \
-        check-torch check-clang-torch check-tidy-torch check-asan-torch check-blas check-install
+        check check-format check-layers check-clang check-tidy check-ubsan check-asan check-tsan check-tsan-core \
+        check-torch check-clang-torch check-tidy-torch check-asan-torch check-blas check-mpi check-install
 
 help: ## This list
 	@echo "usage: make <target> [JOBS=$(JOBS)]"
@@ -104,7 +104,7 @@ check-clang-torch: build/tidy-torch/build.ninja
 check-tidy-torch: build/tidy-torch/build.ninja
 	@scripts/run-tidy build/tidy-torch $(JOBS) src/tensor src/strategy tests/tensor tests/strategy bench/strategy bench/cross_device examples
 
-check-asan check-tsan check-ubsan: check-%: build/%/build.ninja
+check-asan check-tsan check-tsan-core check-ubsan: check-%: build/%/build.ninja
 	$(call CMAKE_BUILD,$*)
 	ctest --test-dir build/$* -L fast -j $(TEST_JOBS) --output-on-failure --no-tests=error
 
@@ -115,11 +115,20 @@ check-asan-torch: build/asan-torch/build.ninja ## The torch half's tests under A
 
 check-asan: ## Fast tests under AddressSanitizer
 check-tsan: ## Fast tests under ThreadSanitizer
+check-tsan-core: ## The same without the torch half
 check-ubsan: ## Fast tests under UndefinedBehaviorSanitizer
 
 check-blas: build/dev/build.ninja ## Is each BLAS of Debian recognised, and fit for replicas as threads?
 	$(call CMAKE_BUILD,dev) --target blas_probe
 	@scripts/check-blas build/dev/tests/tensor/blas_probe
+
+# Configures again: MPI may have been installed since.
+check-mpi: deps ## MPI as an engine: its tests under mpirun, with every MPI that is installed
+	@[ -n "$(SKIP_DEPS)" ] || scripts/install-deps --mpi \
+	  || { echo "make check-mpi: needs Open MPI, see above"; exit 1; }
+	cmake --preset dev
+	$(call CMAKE_BUILD,dev) --target mpi_tests
+	ctest --test-dir build/dev -L '^mpi$$' --output-on-failure --no-tests=error
 
 check-install: build ## Install into a temporary prefix and build a foreign project against it
 	ctest --test-dir build/dev -L install --output-on-failure --no-tests=error

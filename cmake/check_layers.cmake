@@ -15,11 +15,13 @@ foreach(layer kernel plan wire cluster format)
 endforeach()
 set(transport base sys kernel plan wire cluster format)
 set(coll ${transport} transport)
+set(engines ${coll} coll)
 set(tensor ${coll} coll)
 set(strategy ${tensor} tensor)
 set(input ${strategy} strategy)
 set(train ${input} input)
-set(layers base sys sim kernel plan wire cluster format transport coll tensor strategy input train)
+set(layers base sys sim kernel plan wire cluster format transport coll engines tensor
+    strategy input train)
 
 # Outside src/ only the public headers may be used, with exceptions: the command prints and
 # proves plans (`lockstep explain`, `lockstep plans`), and they have no public form; benchmarks

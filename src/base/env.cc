@@ -19,6 +19,16 @@ LogLevel parse_level(std::string_view text) {
   return LogLevel::warning;
 }
 
+coll::Engine parse_engine(std::string_view text) {
+  if (text == "mpi") return coll::Engine::mpi;
+  if (text == "host") return coll::Engine::host;
+  if (text != "automatic") {
+    std::fprintf(stderr, "lockstep: LOCKSTEP_ENGINE=%.*s is not one of automatic, host, mpi\n",
+                 static_cast<int>(text.size()), text.data());
+  }
+  return coll::Engine::automatic;
+}
+
 bool allocator_is_tuned() {
   const char* tunables = std::getenv("GLIBC_TUNABLES");
   return std::getenv("MALLOC_TRIM_THRESHOLD_") != nullptr ||
@@ -32,6 +42,7 @@ Environment read_environment() {
   Environment environment;
   if (const char* value = std::getenv("LOCKSTEP_LOG")) environment.log_level = parse_level(value);
   if (const char* value = std::getenv("LOCKSTEP_ALGORITHMS")) environment.algorithms = value;
+  if (const char* value = std::getenv("LOCKSTEP_ENGINE")) environment.engine = parse_engine(value);
   environment.allocator_is_tuned = allocator_is_tuned();
   return environment;
 }

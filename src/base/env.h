@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "lockstep/coll/options.h"
 #include "lockstep/log.h"
 
 namespace lockstep {
@@ -11,6 +12,7 @@ namespace lockstep {
 struct Environment {
   LogLevel log_level = LogLevel::warning;  // LOCKSTEP_LOG
   std::string algorithms;                  // LOCKSTEP_ALGORITHMS, e.g. all_reduce=direct:0-64K
+  coll::Engine engine = coll::Engine::automatic;  // LOCKSTEP_ENGINE, of join() without options
   /// The user has settled when glibc's allocator gives memory back: MALLOC_TRIM_THRESHOLD_,
   /// MALLOC_MMAP_THRESHOLD_, or malloc in GLIBC_TUNABLES.
   bool allocator_is_tuned = false;

@@ -50,9 +50,15 @@ class Gate {
 
   /// Wakes every waiter so that it looks at its predicate again. Call after the change it reads.
   void notify() noexcept {
-    // Sequentially consistent read-modify-write: ordered against the waiter's registration below,
-    // so either it sees our change or we see it registered.
-    if (sleepers_.fetch_add(0) != 0) wake_all();
+    // Our change must be visible before we look for sleepers: either a waiter sees it, or we see
+    // the waiter. The waiter pays for that order where the system lets it (barrier_on_all); a
+    // barrier of our own would cost every notification the time of a trip to another core's cache.
+    if (waiters_pay()) {
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+      if (sleepers_.load(std::memory_order_relaxed) != 0) wake_all();
+    } else if (sleepers_.fetch_add(0) != 0) {
+      wake_all();
+    }
   }
 
   /// Polls as the policy says, without sleeping. True once the predicate holds.
@@ -79,6 +85,7 @@ class Gate {
     if (poll(holds, spin)) return true;
     const std::stop_callback wake_on_stop(stop, [this] { wake_all(); });
     const Sleeper registered(*this);
+    barrier_on_all();
     for (;;) {
       const std::uint32_t seen = epoch_.load();
       if (holds()) return true;
@@ -96,6 +103,12 @@ class Gate {
     Gate& gate_;
   };
 
+  /// Notifications need no barrier of their own: this process takes part in barrier_on_all().
+  static bool waiters_pay() noexcept { return waiters_pay_; }
+  /// Orders what this thread did before against what every running thread of every process that
+  /// takes part did and will do.
+  static void barrier_on_all() noexcept;
+
   static void pause() noexcept;
   static void yield() noexcept;
   /// Yields; false if somebody else has had the core meanwhile.
@@ -103,7 +116,9 @@ class Gate {
   void wake_all() noexcept;
   /// False once the deadline has passed.
   bool sleep(std::uint32_t seen, Deadline deadline) noexcept;
+  bool sleep_until(std::uint32_t seen, Deadline deadline) noexcept;
 
+  static const bool waiters_pay_;
   std::atomic<std::uint32_t> epoch_ = 0;
   std::atomic<std::uint32_t> sleepers_ = 0;
 };

@@ -8,58 +8,56 @@
 #include <numeric>
 #include <optional>
 
-#include "base/env.h"
 #include "base/log.h"
 
 namespace lockstep::coll {
 namespace {
 
-constexpr std::align_val_t kAlignment{64};
 /// Lines of history in the log after a failure; Session::history() has all.
 constexpr std::uint64_t kLoggedHistory = 8;
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
+/// Whatever happens, the next operation gets its turn.
+struct Turn {
+  Turnstile& turnstile;
+  ~Turn() { turnstile.pass(); }
+};
+
+void fill_small(Call& call, Op op, const ConstBuffer& input, const ConstBuffer& output, Here here) {
+  call.kind = plan::Kind::all_reduce;
+  call.op = op;
+  call.reduces = true;
+  call.dtype = input.dtype();
+  call.count = input.count();
+  call.here = here;
+  call.add_input({&input, 1});
+  call.set_output({&output, 1});
+  call.seal();
+}
+
+/// Where it is not known who is missing, nobody is named.
+std::string names(const std::vector<int>& ranks) {
+  return ranks.empty() ? "other ranks" : fmt::format("rank {}", fmt::join(ranks, ", "));
+}
+
 }  // namespace
 
-void Executor::Arena::Free::operator()(std::byte* memory) const noexcept {
-  ::operator delete(memory, kAlignment);
-}
-
-std::byte* Executor::Arena::reserve(std::size_t bytes) {
-  if (bytes > bytes_) {
-    memory_.reset();
-    bytes_ = 0;
-    memory_.reset(static_cast<std::byte*>(::operator new(bytes, kAlignment)));
-    bytes_ = bytes;
-  }
-  return memory_.get();
-}
-
-Executor::Executor(std::unique_ptr<transport::Link> link, plan::Layout layout,
-                   const SessionOptions& options, std::uint32_t group)
-    : link_(std::move(link)),
-      options_(options),
-      group_(group),
-      planner_(std::move(layout), link_->rank(), link_->slot_bytes(),
-               options.algorithms.empty() ? environment().algorithms : options.algorithms) {}
+Executor::Executor(std::unique_ptr<Carrier> carrier, const SessionOptions& options,
+                   std::uint32_t group)
+    : carrier_(std::move(carrier)), end_(carrier_->end()), options_(options), group_(group) {}
 
 Status Executor::run(const Call& call, std::uint64_t ticket, Deadline deadline) {
-  // Whatever happens, the next operation gets its turn.
-  struct Turn {
-    Turnstile& turnstile;
-    ~Turn() { turnstile.pass(); }
-  };
   Status status;
   try {
     if (!turnstile_.wait(ticket, deadline)) {
-      link_->fail({ErrorKind::timeout, Code::deadline_exceeded,
-                   fmt::format("operation {} did not start within {:.1f} s: earlier operations of "
-                               "rank {} are still under way",
-                               ticket + 1, seconds(call.timeout), link_->member(link_->rank()))});
+      end_.fail({ErrorKind::timeout, Code::deadline_exceeded,
+                 fmt::format("operation {} did not start within {:.1f} s: earlier operations of "
+                             "rank {} are still under way",
+                             ticket + 1, seconds(call.timeout), end_.member(end_.rank()))});
     }
   } catch (...) {
-    link_->fail({ErrorKind::timeout, Code::deadline_exceeded, {}});
+    end_.fail({ErrorKind::timeout, Code::deadline_exceeded, {}});
   }
   // If the deadline has passed the generation has failed, so whoever is before us returns at once.
   turnstile_.wait(ticket, Deadline::never());
@@ -68,26 +66,23 @@ Status Executor::run(const Call& call, std::uint64_t ticket, Deadline deadline) 
     status = carry_out(call, ticket + 1, deadline);
   } catch (const std::bad_alloc&) {
     status = Status(ErrorKind::system_error, Code::resource_exhausted, {});
-    link_->fail(status);
+    end_.fail(status);
   } catch (...) {
     status = Status::from_current_exception();
-    link_->fail(status);
+    end_.fail(status);
   }
-  if (!status.ok()) link_->quiesce();
+  if (!status.ok()) end_.quiesce();
   return status;
 }
 
 Status Executor::carry_out(const Call& call, std::uint64_t sequence, Deadline deadline) {
-  if (link_->failed()) return link_->failure();
-  const PlannedCall& planned = planner_.plan(call, link_->access(call.exposure()));
-
+  if (end_.failed()) return end_.failure();
   wire::Descriptor descriptor;
   descriptor.sequence = sequence;
   descriptor.count = call.counts.empty() ? call.count
                                          : std::accumulate(call.counts.begin(), call.counts.end(),
                                                            std::uint64_t{0});
   descriptor.shape_hash = call.shape_hash;
-  descriptor.plan_hash = planned.hash;
   descriptor.root = call.root;
   descriptor.to = call.to;
   descriptor.kind = static_cast<std::uint8_t>(call.kind);
@@ -96,32 +91,52 @@ Status Executor::carry_out(const Call& call, std::uint64_t sequence, Deadline de
   descriptor.group = group_;
   descriptor.name = call.name;
 
-  Bindings bindings;
-  bindings.dtype = call.dtype;
-  bindings.op = call.op;
-  bindings.divisor = call.op == Op::mean ? planner_.layout().replicas() : 1;
-  bindings.inputs = call.exposure().inputs;
-  bindings.output = call.exposure().output;
-  bindings.scratch = scratch_.reserve(planned.plan.scratch_count * size_of(call.dtype));
-  bindings.partial =
-      partial_.reserve(planned.plan.partial_count * size_of(accumulator_of(call.dtype)));
+  const char* algorithm = carrier_->start(call, descriptor);
+  recorder_.begin(descriptor, call.here, algorithm);
+  return close(sequence, drive(call, descriptor, deadline));
+}
 
-  recorder_.begin(descriptor, call.here, planned.algorithm->name.data());
-  operation_.start(planned.plan, bindings, descriptor, call.exposure());
-  const State state = drive(call, descriptor, deadline);
+Status Executor::close(std::uint64_t sequence, State state) {
   recorder_.end(sequence,
                 state == State::done ? Recorder::Outcome::done : Recorder::Outcome::failed);
   if (state == State::done) return {};
   // Where ranks must agree first, the verdict may still be under way.
-  if (!link_->failed()) link_->await_verdict();
-  Status failure = link_->failed() ? link_->failure() : own_failure_;
-  log_error("rank {}: {}\nlast operations of rank {}:\n{}", link_->member(link_->rank()),
-            failure.message(), link_->member(link_->rank()), recorder_.text(kLoggedHistory));
+  if (!end_.failed()) end_.await_verdict();
+  Status failure = end_.failed() ? end_.failure() : own_failure_;
+  log_error("rank {}: {}\nlast operations of rank {}:\n{}", end_.member(end_.rank()),
+            failure.message(), end_.member(end_.rank()), recorder_.text(kLoggedHistory));
   return failure;
 }
 
+void Executor::run_small(Op op, const ConstBuffer& input, const Buffer& output, Here here) {
+  const std::uint64_t ticket = issue();
+  if (turnstile_.is_serving(ticket) && run_again(op, input, output, here, ticket)) return;
+  Call call;
+  fill_small(call, op, input, output, here);
+  raise_if_error(run(call, ticket, Deadline::never()));
+}
+
+bool Executor::run_again(Op op, const ConstBuffer& input, const Buffer& output, Here here,
+                         std::uint64_t ticket) {
+  const Carrier::Again* again = carrier_->begin_again(op, input, ticket + 1);
+  if (again == nullptr) return false;
+  const Turn turn{turnstile_};
+  recorder_.begin(again->descriptor, here, again->algorithm);
+  if (carrier_->finish_again(input, output)) {
+    recorder_.end(ticket + 1, Recorder::Outcome::done);
+    return true;
+  }
+  Call call;
+  fill_small(call, op, input, output, here);
+  carrier_->go_on(call);
+  const Status status = close(ticket + 1, drive(call, again->descriptor, Deadline::never()));
+  if (!status.ok()) end_.quiesce();
+  raise_if_error(status);
+  return true;
+}
+
 State Executor::drive(const Call& call, const wire::Descriptor& descriptor, Deadline deadline) {
-  State state = operation_.poll(*link_);
+  State state = carrier_->poll();
   if (state != State::pending) return state;
 
   // The clock is looked at only once a wait has become long.
@@ -129,31 +144,31 @@ State Executor::drive(const Call& call, const wire::Descriptor& descriptor, Dead
   Time last_progress{};
   std::uint64_t progress = 0;
   while (state == State::pending) {
-    const int peer = operation_.waiting_for();
+    const int peer = carrier_->waiting_for();
     const auto moved_on = [&] {
-      state = operation_.poll(*link_);
-      return state != State::pending || operation_.waiting_for() != peer;
+      state = carrier_->poll();
+      return state != State::pending || carrier_->waiting_for() != peer;
     };
-    if (link_->spin(moved_on)) {
-      if (state == State::pending && link_->failed()) return State::failed;
+    if (end_.spin(moved_on)) {
+      if (state == State::pending && end_.failed()) return State::failed;
       continue;
     }
     const Time now = clock_.now();
     if (!since) since = now;
-    if (operation_.progress() != progress || last_progress == Time{}) {
-      progress = operation_.progress();
+    if (carrier_->progress() != progress || last_progress == Time{}) {
+      progress = carrier_->progress();
       last_progress = now;
     }
     const Deadline stuck = Deadline::after(last_progress, options_.progress_timeout);
     const Deadline report = Deadline::after(now, options_.stall_report);
-    if (link_->wait(peer, moved_on, earlier(earlier(deadline, stuck), report))) {
-      if (state == State::pending && link_->failed()) return State::failed;
+    if (end_.wait(peer, moved_on, earlier(earlier(deadline, stuck), report))) {
+      if (state == State::pending && end_.failed()) return State::failed;
       continue;
     }
     const Time later = clock_.now();
-    if (deadline.passed(later) || (stuck.passed(later) && operation_.progress() == progress)) {
+    if (deadline.passed(later) || (stuck.passed(later) && carrier_->progress() == progress)) {
       own_failure_ = timed_out(call, descriptor, later - *since);
-      link_->fail(own_failure_);
+      end_.fail(own_failure_);
       return State::failed;
     }
     if (report.passed(later)) report_stall(descriptor, later - *since);
@@ -164,28 +179,27 @@ State Executor::drive(const Call& call, const wire::Descriptor& descriptor, Dead
 /// Generation ranks the operation waits for: those that have not arrived, else the peer it is stuck
 /// at.
 std::vector<int> Executor::awaited() const {
-  std::vector<int> ranks = link_->missing();
-  if (ranks.empty() && operation_.waiting_for() >= 0) ranks.push_back(operation_.waiting_for());
-  for (int& rank : ranks) rank = link_->member(rank);
+  std::vector<int> ranks = end_.missing();
+  if (ranks.empty() && carrier_->waiting_for() >= 0) ranks.push_back(carrier_->waiting_for());
+  for (int& rank : ranks) rank = end_.member(rank);
   std::sort(ranks.begin(), ranks.end());
   return ranks;
 }
 
 void Executor::report_stall(const wire::Descriptor& descriptor, Duration waited) const {
-  log_warning("rank {} has waited {:.1f} s in operation {} ({}) for rank {}",
-              link_->member(link_->rank()), seconds(waited), descriptor.sequence,
-              wire::describe(descriptor), fmt::join(awaited(), ", "));
+  log_warning("rank {} has waited {:.1f} s in operation {} ({}) for {}", end_.member(end_.rank()),
+              seconds(waited), descriptor.sequence, wire::describe(descriptor), names(awaited()));
 }
 
 Status Executor::timed_out(const Call& call, const wire::Descriptor& descriptor,
                            Duration waited) const {
   std::vector<int> ranks = awaited();
   std::string text = fmt::format(
-      "operation {} ({}) timed out on rank {} after {:.1f} s waiting for other workers: rank {} "
-      "has not "
-      "arrived or does not move; called at {}:{}",
-      descriptor.sequence, wire::describe(descriptor), link_->member(link_->rank()),
-      seconds(waited), fmt::join(ranks, ", "), call.here.file, call.here.line);
+      "operation {} ({}) timed out on rank {} after {:.1f} s waiting for other workers: {} not "
+      "arrived or {} not move; called at {}:{}",
+      descriptor.sequence, wire::describe(descriptor), end_.member(end_.rank()), seconds(waited),
+      names(ranks) + (ranks.empty() ? " have" : " has"), ranks.empty() ? "do" : "does",
+      call.here.file, call.here.line);
   return {ErrorKind::timeout, Code::deadline_exceeded, std::move(text), std::move(ranks)};
 }
 

@@ -1,13 +1,12 @@
-// Executor: carries out calls of one session on its link: plan, descriptor, buffers, the operation,
-// its deadlines and its record. Calls run in the order of their tickets.
+// Executor: has the calls of one session carried out, in the order of their tickets: descriptor,
+// deadlines and record of each operation, whatever carries it.
 #pragma once
 
 #include <memory>
 #include <vector>
 
 #include "coll/call.h"
-#include "coll/operation.h"
-#include "coll/planner.h"
+#include "coll/carrier.h"
 #include "coll/recorder.h"
 #include "coll/turnstile.h"
 
@@ -16,50 +15,41 @@ namespace lockstep::coll {
 class Executor {
  public:
   /// `group` tells the operations of different groups of a generation apart.
-  Executor(std::unique_ptr<transport::Link> link, plan::Layout layout,
-           const SessionOptions& options, std::uint32_t group);
+  Executor(std::unique_ptr<Carrier> carrier, const SessionOptions& options, std::uint32_t group);
 
   /// Fixes the call's place in the order of operations.
   std::uint64_t issue() noexcept { return turnstile_.take(); }
   /// Carries out the call when its turn has come. On error the generation has failed with it.
   Status run(const Call& call, std::uint64_t ticket, Deadline deadline);
 
-  [[nodiscard]] transport::Link& link() noexcept { return *link_; }
-  [[nodiscard]] const plan::Layout& layout() const noexcept { return planner_.layout(); }
+  /// Carries out an all-reduce of one small buffer without options, the shortest way if it repeats
+  /// the call before. The buffers have been checked; throws what went wrong.
+  void run_small(Op op, const ConstBuffer& input, const Buffer& output, Here here);
+
+  [[nodiscard]] transport::GroupEnd& end() noexcept { return end_; }
   [[nodiscard]] const Recorder& recorder() const noexcept { return recorder_; }
   [[nodiscard]] std::uint64_t outstanding() const noexcept { return turnstile_.outstanding(); }
 
  private:
-  /// Memory of the engine's own, kept from call to call.
-  class Arena {
-   public:
-    std::byte* reserve(std::size_t bytes);
-
-   private:
-    struct Free {
-      void operator()(std::byte* memory) const noexcept;
-    };
-    std::unique_ptr<std::byte, Free> memory_;
-    std::size_t bytes_ = 0;
-  };
-
   Status carry_out(const Call& call, std::uint64_t sequence, Deadline deadline);
+  /// False: nothing was done, the usual way is to be taken with the same ticket.
+  bool run_again(Op op, const ConstBuffer& input, const Buffer& output, Here here,
+                 std::uint64_t ticket);
+  /// The end of a call: its record, and why it failed.
+  Status close(std::uint64_t sequence, State state);
   State drive(const Call& call, const wire::Descriptor& descriptor, Deadline deadline);
   void report_stall(const wire::Descriptor& descriptor, Duration waited) const;
   [[nodiscard]] Status timed_out(const Call& call, const wire::Descriptor& descriptor,
                                  Duration waited) const;
   [[nodiscard]] std::vector<int> awaited() const;
 
-  std::unique_ptr<transport::Link> link_;
+  std::unique_ptr<Carrier> carrier_;
+  transport::GroupEnd& end_;
   SessionOptions options_;
   std::uint32_t group_;
-  Planner planner_;
   Recorder recorder_;
   Turnstile turnstile_;
-  Operation operation_;
   Status own_failure_;  // of this rank's own making
-  Arena scratch_;
-  Arena partial_;
   MonotonicClock clock_;
 };
 

@@ -4,8 +4,11 @@
 
 #include <cstdlib>
 
+#include "base/env.h"
 #include "cluster/placement.h"
+#include "coll/engines.h"
 #include "coll/joiner.h"
+#include "coll/plan_carrier.h"
 #include "coll/process_fabric.h"
 #include "coll/session_impl.h"
 #include "lockstep/coll/threads.h"
@@ -34,6 +37,9 @@ void check(const JoinOptions& options) {
 }  // namespace
 
 Session join(const JoinOptions& options) {
+  if (const FormGroup form = engine_of(options.options.engine)) {
+    return form(options.options, options.timeout);
+  }
   check(options);
   if (options.addresses.size() == 1) {
     return Hub().join({.size = 1, .rank = 0, .options = options.options});
@@ -49,7 +55,8 @@ Session join(const JoinOptions& options) {
   const int rank = roster.rank;
   auto fabric = std::make_shared<ProcessFabric>(joined.presence, joined.host);
   try {
-    return Session(std::make_shared<Session::Impl>(fabric, std::move(spec), rank, options.options));
+    return Session(std::make_shared<Session::Impl>(fabric, carriers_over(fabric), std::move(spec),
+                                                   rank, options.options));
   } catch (...) {
     fabric->leave(rank);  // the others have joined and would wait for this rank
     throw;
@@ -64,6 +71,7 @@ JoinOptions join_options_from_environment() {
   };
   const cluster::Placement placement = cluster::from_environment(variables);
   JoinOptions options;
+  options.options.engine = environment().engine;
   options.rank = placement.rank;
   options.addresses = placement.addresses;
   if (!placement.meeting.empty()) {
@@ -80,6 +88,14 @@ JoinOptions join_options_from_environment() {
   return options;
 }
 
-Session join() { return join(join_options_from_environment()); }
+Session join() {
+  // An engine knows the ranks itself; the variables need not say where they are.
+  if (engine_of(environment().engine) != nullptr) {
+    JoinOptions options;
+    options.options.engine = environment().engine;
+    return join(options);
+  }
+  return join(join_options_from_environment());
+}
 
 }  // namespace lockstep::coll

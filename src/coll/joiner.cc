@@ -345,7 +345,9 @@ void Joiner::handle(int rank, Line& line) {
 }
 
 void Joiner::until(const std::function<bool()>& holds, const std::function<Lack()>& lack) {
-  while (!holds()) {
+  // Once it has held it is not asked again: asking may have done something.
+  for (;;) {
+    if (holds()) return;
     const Time now = clock_.now();
     if (deadline_.passed(now)) {
       const auto [what, ranks] = lack();
@@ -366,7 +368,8 @@ void Joiner::until(const std::function<bool()>& holds, const std::function<Lack(
     }
     serve_doors();
     serve_lines();
-    if (!holds()) (void)poller_->wait(Deadline::after(now, kLook));
+    if (holds()) return;
+    (void)poller_->wait(Deadline::after(now, kLook));
   }
 }
 

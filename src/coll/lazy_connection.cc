@@ -23,6 +23,11 @@ Transfer LazyConnection::write(std::span<const std::byte> from) noexcept {
   return opened() ? inner_->write(from) : Transfer{};
 }
 
+Transfer LazyConnection::write_both(std::span<const std::byte> first,
+                                    std::span<const std::byte> second) noexcept {
+  return opened() ? inner_->write_both(first, second) : Transfer{};
+}
+
 void LazyConnection::shutdown_write() noexcept {
   if (inner_) inner_->shutdown_write();
 }

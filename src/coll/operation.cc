@@ -101,13 +101,22 @@ void Operation::start(const plan::Plan& plan, const Bindings& bindings,
   waiting_for_ = kNobody;
 }
 
+void Operation::resume(const plan::Plan& plan, const Bindings& bindings,
+                       const wire::Descriptor& descriptor, const transport::Exposure& exposure,
+                       std::size_t done) {
+  start(plan, bindings, descriptor, exposure);
+  begun_ = true;
+  next_ = done;
+}
+
 State Operation::poll(Link& link, int budget) {
   waiting_for_ = kNobody;
   if (link.failed()) return State::failed;
   if (!begun_) {
-    waiting_for_ =
-        link.begin(*descriptor_, *exposure_,
-                   plan_->slot_count > 0 ? transport::Staging::slots : transport::Staging::none);
+    const std::uint64_t bytes = descriptor_->count * size_of(bindings_->dtype);
+    waiting_for_ = link.begin(
+        *descriptor_, *exposure_,
+        plan_->slot_count > 0 ? transport::staging_for(bytes) : transport::Staging::none);
     if (waiting_for_ != kNobody) return State::pending;
     begun_ = true;
   }
@@ -196,10 +205,36 @@ bool Operation::receive(const Instruction& instruction, Link& link) {
   return true;
 }
 
+bool Operation::reduce_flat(const Instruction& instruction, Link& link) {
+  InlineVector<kernel::Input, kUsual> inputs;
+  InlineVector<kernel::Target, kUsual> outputs;
+  for (const Place& place : plan_->sources_of(instruction)) {
+    const Cursor at = locate(place, *bindings_, link);
+    if (at.contiguous() < instruction.count) return false;
+    inputs.push_back({at.data(), form_of(place.buffer)});
+  }
+  for (const Place& place : plan_->targets_of(instruction)) {
+    const Cursor at = locate(place, *bindings_, link);
+    if (at.contiguous() < instruction.count) return false;
+    outputs.push_back({at.data(), form_of(place.buffer)});
+  }
+  kernel::reduce({.op = bindings_->op,
+                  .dtype = bindings_->dtype,
+                  .inputs = inputs.span(),
+                  .merges = plan_->merges_of(instruction),
+                  .targets = outputs.span(),
+                  .count = instruction.count,
+                  .weights = {},
+                  .divisor = instruction.finish ? bindings_->divisor : 1,
+                  .reuse = kernel::Reuse::soon});
+  return true;
+}
+
 void Operation::reduce(const Instruction& instruction, Link& link) {
   if (instruction.count == 0) return;
   const auto sources = plan_->sources_of(instruction);
   const auto targets = plan_->targets_of(instruction);
+  if (reduce_flat(instruction, link)) return;
   InlineVector<Cursor, kUsual> from;
   InlineVector<Cursor, kUsual> to;
   for (const Place& place : sources) from.push_back(locate(place, *bindings_, link));

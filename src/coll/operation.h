@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <span>
 
+#include "coll/state.h"
 #include "lockstep/dtype.h"
 #include "lockstep/op.h"
 #include "plan/plan.h"
@@ -33,12 +34,14 @@ struct Bindings {
   std::byte* partial = nullptr;  // plan.partial_count elements of accumulator_of(dtype)
 };
 
-enum class State : unsigned char { pending, done, failed };
-
 class Operation {
  public:
   void start(const plan::Plan& plan, const Bindings& bindings, const wire::Descriptor& descriptor,
              const transport::Exposure& exposure);
+
+  /// The same for an operation that has begun and done its first `done` instructions.
+  void resume(const plan::Plan& plan, const Bindings& bindings, const wire::Descriptor& descriptor,
+              const transport::Exposure& exposure, std::size_t done);
 
   /// Executes up to `budget` instructions. failed: the link knows why.
   State poll(transport::Link& link, int budget = INT_MAX);
@@ -54,6 +57,8 @@ class Operation {
   bool receive(const plan::Instruction& instruction, transport::Link& link);
   bool compute(const plan::Instruction& instruction, transport::Link& link);
   void reduce(const plan::Instruction& instruction, transport::Link& link);
+  /// The same where every buffer lies in one piece, as most do; false if one does not.
+  bool reduce_flat(const plan::Instruction& instruction, transport::Link& link);
   void copy(const plan::Instruction& instruction, transport::Link& link);
 
   const plan::Plan* plan_ = nullptr;

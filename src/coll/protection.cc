@@ -55,6 +55,11 @@ Transfer ProtectedConnection::write(std::span<const std::byte> from) noexcept {
   return established() ? current().write(from) : Transfer{};
 }
 
+Transfer ProtectedConnection::write_both(std::span<const std::byte> first,
+                                         std::span<const std::byte> second) noexcept {
+  return established() ? current().write_both(first, second) : Transfer{};
+}
+
 void ProtectedConnection::shutdown_write() noexcept { current().shutdown_write(); }
 Status ProtectedConnection::error() const { return current().error(); }
 std::string ProtectedConnection::peer() const { return current().peer(); }

@@ -29,6 +29,8 @@ class ProtectedConnection final : public sys::Connection {
 
   sys::Transfer read(std::span<std::byte> into) noexcept override;
   sys::Transfer write(std::span<const std::byte> from) noexcept override;
+  sys::Transfer write_both(std::span<const std::byte> first,
+                           std::span<const std::byte> second) noexcept override;
   void shutdown_write() noexcept override;
   [[nodiscard]] Status error() const override;
   [[nodiscard]] std::string peer() const override;

@@ -8,7 +8,7 @@ Pump::Pump(Executor& executor, const std::string& name)
     : executor_(executor),
       thread_(start_thread(
           name, [this](const std::stop_token& stop) { run(stop); },
-          [this](const Status& why) { executor_.link().fail(why); })) {}
+          [this](const Status& why) { executor_.end().fail(why); })) {}
 
 Pump::~Pump() {
   thread_.request_stop();

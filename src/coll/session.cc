@@ -89,18 +89,21 @@ int Session::host(int rank) const {
   check_peer(caller(*impl_), rank, "rank");
   return impl_->spec().hosts[static_cast<std::size_t>(rank)];
 }
-int Session::replicas() const noexcept { return impl_->executor().layout().replicas(); }
-int Session::first_replica() const noexcept {
-  return impl_->executor().layout().first(impl_->rank());
+int Session::replicas() const noexcept { return impl_->layout().replicas(); }
+int Session::first_replica() const noexcept { return impl_->layout().first(impl_->rank()); }
+std::string Session::transport() const {
+  return impl_->generation().transport(impl_->spec().members);
 }
-std::string Session::transport() const { return impl_->fabric().transport(impl_->spec().members); }
-std::uint64_t Session::generation() const noexcept { return impl_->fabric().generation(); }
+std::uint64_t Session::generation() const noexcept { return impl_->generation().generation(); }
 
 void Session::all_reduce(Op op, Buffer in_place, const CallOptions& options, Here here) {
   all_reduce(op, Inputs(ConstBuffer(in_place)), in_place, options, here);
 }
 void Session::all_reduce(Op op, Inputs inputs, Buffer output, const CallOptions& options,
                          Here here) {
+  if (impl_->is_small(op, inputs, output, options)) {
+    return impl_->executor().run_small(op, inputs.list()[0], output, here);
+  }
   impl_->run(filled(*impl_, options, here, all_reduce_of(op, inputs, output)));
 }
 Work Session::start_all_reduce(Op op, Buffer in_place, const CallOptions& options, Here here) {
@@ -195,7 +198,7 @@ Work Session::start_receive(Buffer output, From from, const CallOptions& options
   return pair.start(filled(pair, options, here, receive_of(output)));
 }
 
-Memory Session::allocate(std::size_t bytes) { return {impl_->fabric().allocate(bytes), bytes}; }
+Memory Session::allocate(std::size_t bytes) { return {impl_->generation().allocate(bytes), bytes}; }
 
 Batch Session::batch() { return Batch(impl_); }
 
@@ -219,18 +222,18 @@ Session Session::split(Split how, const CallOptions& options, Here here) {
 void Session::abort(const std::string& reason) noexcept {
   if (!impl_) return;  // handed on to somebody else
   try {
-    impl_->fabric().fail(
+    impl_->generation().fail(
         {ErrorKind::cancelled,
          Code::cancelled,
          fmt::format("rank {} aborted the group: {}", impl_->spec().members[rank()], reason),
          {impl_->spec().members[rank()]}});
   } catch (...) {
-    impl_->fabric().fail({ErrorKind::cancelled, Code::cancelled, {}});
+    impl_->generation().fail({ErrorKind::cancelled, Code::cancelled, {}});
   }
 }
 
 void Session::check() const {
-  if (impl_->fabric().failed()) raise(impl_->fabric().failure());
+  if (impl_->generation().failed()) raise(impl_->generation().failure());
 }
 
 std::string Session::history() const { return impl_->executor().recorder().text(); }

@@ -9,6 +9,8 @@
 #include <atomic>
 
 #include "base/log.h"
+#include "coll/engines.h"
+#include "kernel/reduce.h"
 #include "plan/select.h"
 
 namespace lockstep::coll {
@@ -37,25 +39,45 @@ void check_session_options(const SessionOptions& options) {
   if (options.engine == Engine::mpi || options.engine == Engine::nccl) {
     static std::atomic<bool> said = false;
     if (!said.exchange(true)) {
-      log_warning("the {} engine is not built: the host's own collectives are used",
-                  options.engine == Engine::mpi ? "mpi" : "nccl");
+      log_warning("the {} engine {}: the host's own collectives are used",
+                  options.engine == Engine::mpi ? "mpi" : "nccl",
+                  engine_of(options.engine) == nullptr
+                      ? "is not built"
+                      : "connects processes, not the threads of one");
     }
   }
 }
 
-Session::Impl::Impl(std::shared_ptr<transport::Fabric> fabric, GroupSpec spec, int rank,
-                    const SessionOptions& options, std::shared_ptr<Membership> membership)
-    : fabric_(std::move(fabric)),
+Session::Impl::Impl(std::shared_ptr<transport::Generation> generation, MakeCarrier make_carrier,
+                    GroupSpec spec, int rank, const SessionOptions& options,
+                    std::shared_ptr<Membership> membership)
+    : generation_(std::move(generation)),
+      make_carrier_(std::move(make_carrier)),
       spec_(std::move(spec)),
+      layout_(spec_.replicas, spec_.hosts),
       rank_(rank),
       options_(options),
-      executor_(fabric_->link(spec_.id, spec_.members, rank),
-                plan::Layout(spec_.replicas, spec_.hosts), options,
-                static_cast<std::uint32_t>(spec_.id)),
+      executor_(make_carrier_(spec_, rank, options), options, static_cast<std::uint32_t>(spec_.id)),
       membership_(membership ? std::move(membership)
-                             : std::make_shared<Membership>(fabric_, spec_.members[rank])) {}
+                             : std::make_shared<Membership>(generation_, spec_.members[rank])) {}
 
 Session::Impl::~Impl() { close(); }
+
+bool Session::Impl::is_small(Op op, const Inputs& inputs, const Buffer& output,
+                             const CallOptions& options) const noexcept {
+  constexpr std::size_t kMostBytes = 8192;
+  if (inputs.list().size() != 1 || spec_.replicas[static_cast<std::size_t>(rank_)] != 1)
+    return false;
+  const ConstBuffer& input = inputs.list()[0];
+  const auto* from = static_cast<const std::byte*>(input.data());
+  const auto* to = static_cast<const std::byte*>(output.data());
+  const std::size_t bytes = input.bytes();
+  return bytes > 0 && bytes <= kMostBytes && input.count() == output.count() &&
+         input.dtype() == output.dtype() && from != nullptr && to != nullptr &&
+         (from == to || from + bytes <= to || to + bytes <= from) && options.name.empty() &&
+         options.timeout.count() == 0 && options.order == SumOrder::fixed_tree &&
+         options.shape.empty() && kernel::supports(op, input.dtype());
+}
 
 Work Session::Impl::submit(std::shared_ptr<Work::Shared> work) {
   for (auto& issued : work->calls) {
@@ -79,6 +101,8 @@ Session::Impl& Session::Impl::messages(int from, int to) {
   auto& pair = messages_[{from, to}];
   if (!pair) {
     GroupSpec spec;
+    spec.purpose = Purpose::messages;
+    spec.parent = spec_.id;
     spec.id = derived_id(spec_.id, kMessages, static_cast<std::uint64_t>(from),
                          static_cast<std::uint64_t>(to));
     for (const int rank : {from, to}) {
@@ -86,8 +110,8 @@ Session::Impl& Session::Impl::messages(int from, int to) {
       spec.replicas.push_back(1);
       spec.hosts.push_back(spec_.hosts[rank]);
     }
-    pair = std::make_unique<Impl>(fabric_, std::move(spec), rank_ == from ? 0 : 1, options_,
-                                  membership_);
+    pair = std::make_unique<Impl>(generation_, make_carrier_, std::move(spec),
+                                  rank_ == from ? 0 : 1, options_, membership_);
   }
   return *pair;
 }
@@ -100,6 +124,7 @@ std::shared_ptr<Session::Impl> Session::Impl::subgroup(const std::vector<std::in
   }
   std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) { return keys[a] < keys[b]; });
   GroupSpec spec;
+  spec.parent = spec_.id;
   spec.id = derived_id(spec_.id, kSplit, ++splits_, static_cast<std::uint64_t>(colors[rank_]));
   int position = 0;
   for (const int rank : ranks) {
@@ -109,17 +134,18 @@ std::shared_ptr<Session::Impl> Session::Impl::subgroup(const std::vector<std::in
     spec.hosts.push_back(spec_.hosts[rank]);
   }
   const MutexLock lock(mutex_);
-  return std::make_shared<Impl>(fabric_, std::move(spec), position, options_, membership_);
+  return std::make_shared<Impl>(generation_, make_carrier_, std::move(spec), position, options_,
+                                membership_);
 }
 
 void Session::Impl::close() noexcept {
   if (const auto unfinished = executor_.outstanding(); unfinished > 0) {
     try {
-      fabric_->fail({ErrorKind::cancelled,
-                     Code::cancelled,
-                     fmt::format("rank {} closed its session with {} operation(s) unfinished",
-                                 spec_.members[rank_], unfinished),
-                     {spec_.members[rank_]}});
+      generation_->fail({ErrorKind::cancelled,
+                         Code::cancelled,
+                         fmt::format("rank {} closed its session with {} operation(s) unfinished",
+                                     spec_.members[rank_], unfinished),
+                         {spec_.members[rank_]}});
     } catch (
         ...) {  // NOLINT(bugprone-empty-catch): out of memory for the text; leaving tells the peers
     }
@@ -136,7 +162,7 @@ void Session::Impl::close() noexcept {
   }
   messages.clear();
   pump.reset();
-  executor_.link().leave();
+  executor_.end().leave();
   membership.reset();
 }
 

@@ -1,5 +1,5 @@
-// What is behind a Session: the executor of one group, its pump, and the fabric that makes further
-// groups.
+// What is behind a Session: the executor of one group, its pump, and what further groups are made
+// of.
 #pragma once
 
 #include <map>
@@ -10,33 +10,22 @@
 #include "coll/executor.h"
 #include "coll/pump.h"
 #include "lockstep/coll/session.h"
-#include "transport/fabric.h"
+#include "plan/algorithm.h"
+#include "transport/generation.h"
 
 namespace lockstep::coll {
-
-/// The id of the group of all ranks.
-inline constexpr std::uint64_t kWorld = 0;
-
-/// A group of a generation: which of its ranks, how many replicas each has, and an id all members
-/// agree on.
-struct GroupSpec {
-  std::uint64_t id = kWorld;
-  std::vector<int> members;
-  std::vector<int> replicas;
-  std::vector<int> hosts;
-};
 
 /// A rank's part in a generation, shared by its sessions: it leaves when the last of them is
 /// closed.
 struct Membership {
-  std::shared_ptr<transport::Fabric> fabric;
+  std::shared_ptr<transport::Generation> generation;
   int rank = 0;
 
-  Membership(std::shared_ptr<transport::Fabric> its_fabric, int its_rank)
-      : fabric(std::move(its_fabric)), rank(its_rank) {}
+  Membership(std::shared_ptr<transport::Generation> its_generation, int its_rank)
+      : generation(std::move(its_generation)), rank(its_rank) {}
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
-  ~Membership() { fabric->leave(rank); }
+  ~Membership() { generation->leave(rank); }
 };
 
 /// InvalidUsage for options that cannot be; a warning for an engine that is not built.
@@ -45,15 +34,20 @@ void check_session_options(const SessionOptions& options);
 class Session::Impl {
  public:
   /// `membership` is that of the session this one is split from; null: a new one.
-  Impl(std::shared_ptr<transport::Fabric> fabric, GroupSpec spec, int rank,
-       const SessionOptions& options, std::shared_ptr<Membership> membership = nullptr);
+  Impl(std::shared_ptr<transport::Generation> generation, MakeCarrier make_carrier, GroupSpec spec,
+       int rank, const SessionOptions& options, std::shared_ptr<Membership> membership = nullptr);
   ~Impl();
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return static_cast<int>(spec_.members.size()); }
   [[nodiscard]] const GroupSpec& spec() const noexcept { return spec_; }
-  [[nodiscard]] transport::Fabric& fabric() noexcept { return *fabric_; }
+  [[nodiscard]] const plan::Layout& layout() const noexcept { return layout_; }
+  [[nodiscard]] transport::Generation& generation() noexcept { return *generation_; }
   Executor& executor() noexcept { return executor_; }
+
+  /// A correct all-reduce of little data without options: Executor::run_small.
+  [[nodiscard]] bool is_small(Op op, const Inputs& inputs, const Buffer& output,
+                              const CallOptions& options) const noexcept;
 
   /// Fills a call in place and carries it out on the calling thread; throws what went wrong.
   template <class Fill>
@@ -83,8 +77,10 @@ class Session::Impl {
   void close() noexcept;
 
  private:
-  std::shared_ptr<transport::Fabric> fabric_;
+  std::shared_ptr<transport::Generation> generation_;
+  MakeCarrier make_carrier_;
   GroupSpec spec_;
+  plan::Layout layout_;
   int rank_;
   SessionOptions options_;
   Executor executor_;

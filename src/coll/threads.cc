@@ -13,6 +13,7 @@
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "coll/generation.h"
+#include "coll/plan_carrier.h"
 #include "coll/session_impl.h"
 #include "plan/select.h"
 #include "transport/memory.h"
@@ -164,8 +165,8 @@ Session Hub::join(const Seat& seat) {
     }
   }
   try {
-    return Session(
-        std::make_shared<Session::Impl>(meeting->fabric, std::move(spec), rank, seat.options));
+    return Session(std::make_shared<Session::Impl>(meeting->fabric, carriers_over(meeting->fabric),
+                                                   std::move(spec), rank, seat.options));
   } catch (...) {
     meeting->fabric->leave(rank);  // the others have joined and would wait for this rank
     throw;

@@ -17,8 +17,12 @@ class Turnstile {
   /// False if the turn has not come at the deadline; the ticket stays valid and must still be
   /// passed.
   bool wait(std::uint64_t ticket, Deadline deadline) {
-    const auto my_turn = [&] { return serving_.load(std::memory_order_acquire) == ticket; };
+    const auto my_turn = [&] { return is_serving(ticket); };
     return my_turn() || gate_.wait(my_turn, deadline);
+  }
+
+  [[nodiscard]] bool is_serving(std::uint64_t ticket) const noexcept {
+    return serving_.load(std::memory_order_acquire) == ticket;
   }
 
   void pass() noexcept {

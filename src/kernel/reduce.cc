@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <hwy/highway.h>
 
+#include <array>
+#include <cstring>
+
 #include "kernel/program.h"
 
 namespace lockstep::kernel {
@@ -35,7 +38,48 @@ Status check_supported(Op op, DType dtype) {
   return {};
 }
 
-void reduce(const Reduction& reduction) { Program(reduction).run(); }
+namespace {
+
+constexpr std::size_t kFew = 16;
+
+/// A handful of elements: finding the vector code takes longer than adding them. The same tree, and
+/// the same bits unless the result is not a number, whose bits are the vector code's to choose;
+/// false then, and nothing was written.
+template <class T>
+bool add_few(const Reduction& reduction) {
+  std::array<std::array<T, kFew>, kFew> stack;
+  std::size_t depth = 0;
+  for (std::size_t i = 0; i < reduction.inputs.size(); ++i) {
+    std::memcpy(stack[depth++].data(), reduction.inputs[i].data, reduction.count * sizeof(T));
+    for (int merge = 0; merge < reduction.merges[i]; ++merge) {
+      --depth;
+      for (std::size_t k = 0; k < reduction.count; ++k) stack[depth - 1][k] += stack[depth][k];
+    }
+  }
+  for (std::size_t k = 0; k < reduction.count; ++k) {
+    if (stack[0][k] != stack[0][k]) return false;
+  }
+  for (const Target& target : reduction.targets) {
+    std::memcpy(target.data, stack[0].data(), reduction.count * sizeof(T));
+  }
+  return true;
+}
+
+bool add_few(const Reduction& reduction) {
+  if (reduction.op != Op::sum || reduction.count > kFew || reduction.inputs.size() > kFew ||
+      reduction.divisor != 1 || !reduction.weights.empty()) {
+    return false;
+  }
+  if (reduction.dtype == DType::float32) return add_few<float>(reduction);
+  if (reduction.dtype == DType::float64) return add_few<double>(reduction);
+  return false;
+}
+
+}  // namespace
+
+void reduce(const Reduction& reduction) {
+  if (!add_few(reduction)) Program(reduction).run();
+}
 
 const char* target_name() {
   // Ordered from the best down, as the dispatch tables are.

@@ -68,6 +68,13 @@ struct Reduction {
 /// which is the order of a binary counter. 3 leaves: (a+b)+c = {0, 1, 1}.
 std::vector<std::uint8_t> tree_merges(int leaves);
 
+/// Whether op exists for dtype.
+constexpr bool supports(Op op, DType dtype) noexcept {
+  if (dtype == DType::boolean) return op == Op::min || op == Op::max;
+  if (is_complex(dtype)) return op == Op::sum || op == Op::mean;
+  return op != Op::mean || !is_integer(dtype);
+}
+
 /// Whether op exists for dtype: mean of integers and bool does not (sum, then divide), bool has min
 /// and max only, complex sum and mean only. InvalidUsage naming the alternative otherwise.
 Status check_supported(Op op, DType dtype);

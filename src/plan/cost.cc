@@ -132,10 +132,11 @@ Work all_reduce(std::string_view name, const Terms& t) {
     w = {.rounds = 2,
          .messages = t.size / std::max(t.chunk, 1.0),
          .reduced = t.size * (2.0 * t.per_rank + t.replicas + 1)};
-  } else {  // slots: stages its inputs, then reads everybody's
+  } else {  // slots: stages its inputs, then reads everybody's, all of it in the first cache
+    constexpr double kInCache = 0.25;
     w = {.rounds = 1,
          .messages = t.n - 1.0,
-         .reduced = t.size * (2.0 * t.per_rank + t.replicas + 1)};
+         .reduced = kInCache * t.size * (2.0 * t.per_rank + t.replicas + 1)};
   }
   return w;
 }

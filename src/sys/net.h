@@ -45,6 +45,14 @@ class Connection {
   /// nothing and tells nothing.
   virtual Transfer read(std::span<std::byte> into) noexcept = 0;
   virtual Transfer write(std::span<const std::byte> from) noexcept = 0;
+  /// Two pieces as one, in one go where the connection can. `bytes` counts both.
+  virtual Transfer write_both(std::span<const std::byte> first,
+                              std::span<const std::byte> second) noexcept {
+    const Transfer moved = write(first);
+    if (moved.bytes < first.size() || moved.state != Transfer::State::open) return moved;
+    const Transfer more = write(second);
+    return {moved.bytes + more.bytes, more.state};
+  }
   /// Half-close: the peer reads the end after what was written. No write may follow. While still
   /// connecting, it takes effect at the first transfer after.
   virtual void shutdown_write() noexcept = 0;

@@ -135,12 +135,25 @@ Transfer PosixConnection::read(std::span<std::byte> into) noexcept {
 }
 
 Transfer PosixConnection::write(std::span<const std::byte> from) noexcept {
+  return write_both(from, {});
+}
+
+Transfer PosixConnection::write_both(std::span<const std::byte> first,
+                                     std::span<const std::byte> second) noexcept {
   if (!settled()) return {};
   if (error_ != 0) return {0, State::broken};
   if (shutdown_asked_) return failed(EPIPE);
-  if (from.empty()) return {};
-  const ssize_t sent = retry_on_signal(
-      [&] { return ::send(fd(), from.data(), from.size(), MSG_DONTWAIT | MSG_NOSIGNAL); });
+  if (first.empty() && second.empty()) return {};
+  // The system's type has no const.
+  const auto piece = [](std::span<const std::byte> bytes) {
+    return iovec{.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()};
+  };
+  iovec pieces[] = {piece(first), piece(second)};
+  msghdr message{};
+  message.msg_iov = pieces;
+  message.msg_iovlen = second.empty() ? 1 : 2;
+  const ssize_t sent =
+      retry_on_signal([&] { return ::sendmsg(fd(), &message, MSG_DONTWAIT | MSG_NOSIGNAL); });
   if (sent >= 0) return {static_cast<std::size_t>(sent), State::open};
   return would_block(errno) ? Transfer{} : failed(errno);
 }

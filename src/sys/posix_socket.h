@@ -39,6 +39,8 @@ class PosixConnection final : public Connection {
 
   Transfer read(std::span<std::byte> into) noexcept override;
   Transfer write(std::span<const std::byte> from) noexcept override;
+  Transfer write_both(std::span<const std::byte> first,
+                      std::span<const std::byte> second) noexcept override;
   void shutdown_write() noexcept override;
   [[nodiscard]] Status error() const override;
   [[nodiscard]] std::string peer() const override { return peer_; }

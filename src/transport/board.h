@@ -4,8 +4,7 @@
 // Lies in the heap for ranks that are threads and in a segment for ranks that are processes, so
 // it holds no pointers that the others would follow, but for `exposure`, which only threads use.
 //
-// A board is followed in memory by plan::kSlots desks: a flag and `slot_bytes` of data, which
-// begin in the same cache line.
+// A board is followed in memory by plan::kSlots desks: a flag and `slot_bytes` of data.
 #pragma once
 
 #include <array>
@@ -37,8 +36,12 @@ struct Flag {
 struct Desk {
   Flag flag;
 
-  [[nodiscard]] std::byte* data() noexcept { return reinterpret_cast<std::byte*>(this + 1); }
+  [[nodiscard]] std::byte* data(Staging staging) noexcept {
+    auto* first = reinterpret_cast<std::byte*>(this + 1);
+    return staging == Staging::with_flag ? first : first + kBytesWithFlag;
+  }
 };
+static_assert(sizeof(Desk) + kBytesWithFlag == 64);
 
 struct alignas(64) Board {
   struct alignas(64) Plain {
@@ -81,7 +84,7 @@ struct alignas(64) Board {
 
  private:
   static constexpr std::size_t desk_bytes(std::size_t slot_bytes) noexcept {
-    return (sizeof(Desk) + slot_bytes + 63) / 64 * 64;
+    return (sizeof(Desk) + kBytesWithFlag + slot_bytes + 63) / 64 * 64;
   }
 };
 

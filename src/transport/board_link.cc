@@ -55,7 +55,7 @@ int BoardLink::begin(const wire::Descriptor& descriptor, const Exposure& mine, S
   fingerprint_ = wire::fingerprint(descriptor);
   staging_ = staging;
   disagreed_ = false;
-  if (staging == Staging::slots) ++slot_operations_;
+  if (staging != Staging::none) ++slot_operations_;
   mine_shown.plain.exposure = &mine;
   mine_shown.ledger.entries[sequence_ % kLedger].write(descriptor);
   mine_shown.ledger.begun.store(sequence_, std::memory_order_release);
@@ -64,8 +64,8 @@ int BoardLink::begin(const wire::Descriptor& descriptor, const Exposure& mine, S
 }
 
 void BoardLink::publish(std::uint32_t stage) {
-  Flag& flag = staging_ == Staging::slots ? own().desk(slot_operations_, slot_bytes_).flag
-                                          : own().plain.flag;
+  Flag& flag =
+      staging_ != Staging::none ? own().desk(slot_operations_, slot_bytes_).flag : own().plain.flag;
   flag.fingerprint.store(fingerprint_, std::memory_order_relaxed);
   flag.stamp.store(stamp(sequence_, stage), std::memory_order_release);
   gate(rank_).notify();
@@ -74,7 +74,7 @@ void BoardLink::publish(std::uint32_t stage) {
 bool BoardLink::reached(int peer, std::uint32_t stage) {
   Board* theirs = board(peer);
   if (theirs == nullptr) return false;
-  if (staging_ == Staging::slots) {
+  if (staging_ != Staging::none) {
     const Flag& flag = theirs->desk(slot_operations_, slot_bytes_).flag;
     if (flag.stamp.load(std::memory_order_acquire) < stamp(sequence_, stage)) return false;
     // The desk keeps this operation's fingerprint until the next but one slot operation, so it can
@@ -89,7 +89,15 @@ bool BoardLink::reached(int peer, std::uint32_t stage) {
 }
 
 std::byte* BoardLink::slot(int peer) {
-  return board(peer)->desk(slot_operations_, slot_bytes_).data();
+  return board(peer)->desk(slot_operations_, slot_bytes_).data(staging_);
+}
+
+void BoardLink::expect_slot(std::size_t bytes) noexcept {
+  // Peers have read the other desk and are done with it; its lines come back while we do other
+  // things, instead of one by one when they are written.
+  const std::byte* lines =
+      reinterpret_cast<std::byte*>(&own().desk(slot_operations_ + 1, slot_bytes_));
+  for (std::size_t at = 0; at < 64 + bytes; at += 64) __builtin_prefetch(lines + at, 1);
 }
 
 bool BoardLink::spin(FunctionRef<bool()> done) {

@@ -1,4 +1,4 @@
-// Link: one rank's end of a group, as seen by an operation. Each transport implements it.
+// Link: a rank's end of a group through which plans move their data. Each transport implements it.
 //
 // Nothing here blocks except wait(). An operation calls begin(), then sends, receives, publishes
 // and awaits in the order of its plan, polling each until it is complete, then end(). A call that
@@ -13,13 +13,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
-#include "base/deadline.h"
-#include "base/function_ref.h"
-#include "base/status.h"
 #include "plan/algorithm.h"
 #include "plan/plan.h"
+#include "transport/group_end.h"
 #include "wire/descriptor.h"
 
 namespace lockstep::transport {
@@ -41,21 +38,19 @@ struct Exposure {
   Pieces output;
 };
 
-/// Whether the operation's plan uses slots (plan::Buffer::slot).
-enum class Staging : std::uint8_t { none, slots };
+/// Whether the operation's plan uses slots (plan::Buffer::slot), and where their data begins:
+/// behind the flag in its cache line, so that both arrive together, or in the next line, for more
+/// than fits.
+enum class Staging : std::uint8_t { none, with_flag, slots };
 
-inline constexpr int kNobody = -1;
+/// What an operation of so many bytes uses; the same on all ranks.
+inline constexpr std::size_t kBytesWithFlag = 48;
+constexpr Staging staging_for(std::uint64_t bytes) noexcept {
+  return bytes <= kBytesWithFlag ? Staging::with_flag : Staging::slots;
+}
 
-class Link {
+class Link : public GroupEnd {
  public:
-  Link() = default;
-  Link(const Link&) = delete;
-  Link& operator=(const Link&) = delete;
-  virtual ~Link() = default;
-
-  [[nodiscard]] virtual int rank() const noexcept = 0;
-  [[nodiscard]] virtual int size() const noexcept = 0;
-
   /// What a plan for the operation may use: messages; slots, too; or also the peers' buffers, if
   /// everybody's are where the others can reach them as these are.
   [[nodiscard]] virtual plan::Access access(const Exposure& mine) const noexcept = 0;
@@ -84,37 +79,14 @@ class Link {
   virtual std::byte* slot(int peer) = 0;
   [[nodiscard]] virtual std::size_t slot_bytes() const noexcept = 0;
 
-  /// Sticky; ok while the generation lives. Cheap to ask: one atomic load.
-  [[nodiscard]] virtual bool failed() const noexcept = 0;
-  [[nodiscard]] virtual Status failure() const = 0;
-  /// Ends the generation on every rank, or proposes to where ranks must agree first; the first
-  /// cause wins. Any thread.
-  virtual void fail(const Status& why) noexcept = 0;
+  /// The next operation through slots will take about so many bytes of this rank's. Only a hint.
+  virtual void expect_slot(std::size_t /*bytes*/) noexcept {}
 
   // Peers' memory. After a failure a caller takes its buffers back, so touching a peer's is
   // bracketed.
   /// False once the generation has failed: do not touch.
   virtual bool enter() noexcept { return !failed(); }
   virtual void exit() noexcept {}
-  /// After a failure: returns when no peer touches this rank's memory any more.
-  virtual void quiesce() noexcept {}
-
-  /// A short wait: polls `done` without sleeping or reading a clock. True once it holds or the link
-  /// failed.
-  virtual bool spin(FunctionRef<bool()> done) { return done() || failed(); }
-  /// A long wait: until `done` holds or the link has failed (true) or the deadline has passed
-  /// (false). `peer` is the one the operation waits for. While waiting, the link also looks whether
-  /// the peer asked for something else or is gone, and fails if so.
-  virtual bool wait(int peer, FunctionRef<bool()> done, Deadline deadline) = 0;
-  /// Ranks that have not arrived at the current operation, as far as is known; for reports.
-  [[nodiscard]] virtual std::vector<int> missing() const { return {}; }
-  /// What this group's `rank` is called in the generation.
-  [[nodiscard]] virtual int member(int rank) const noexcept { return rank; }
-  /// After a failure was reported here: returns when the ranks have agreed on the cause, so that
-  /// failure() names it, or after some seconds without.
-  virtual void await_verdict() noexcept {}
-  /// This rank takes part in this group no more.
-  virtual void leave() noexcept {}
 };
 
 }  // namespace lockstep::transport

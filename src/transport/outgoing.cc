@@ -24,15 +24,13 @@ void Outgoing::add(std::span<const std::byte> bytes) {
 sys::Transfer::State Outgoing::flush(sys::Connection& connection) noexcept {
   using State = sys::Transfer::State;
   for (;;) {
-    while (sent_ < staged_) {
-      const auto [bytes, state] = connection.write({staging_.data() + sent_, staged_ - sent_});
-      sent_ += bytes;
-      if (state != State::open) return State::broken;
-      if (bytes == 0) return State::open;
-    }
-    while (!body_.empty()) {
-      const auto [bytes, state] = connection.write(body_);
-      body_ = body_.subspan(bytes);
+    while (sent_ < staged_ || !body_.empty()) {
+      const std::size_t heads = staged_ - sent_;
+      const auto [bytes, state] =
+          heads == 0 ? connection.write(body_)
+                     : connection.write_both({staging_.data() + sent_, heads}, body_);
+      sent_ += std::min(bytes, heads);
+      body_ = body_.subspan(bytes - std::min(bytes, heads));
       if (state != State::open) return State::broken;
       if (bytes == 0) return State::open;
     }

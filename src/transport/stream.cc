@@ -81,7 +81,7 @@ bool StreamLink::suspect(int peer) const noexcept {
 int StreamLink::begin(const wire::Descriptor& descriptor, const Exposure& /*mine*/,
                       Staging staging) {
   assert(unsent_.empty());
-  if (staging == Staging::slots) no_shared_access();
+  if (staging != Staging::none) no_shared_access();
   descriptor_ = descriptor;
   sequence_ = descriptor.sequence;
   fingerprint_ = wire::fingerprint(descriptor);

@@ -18,6 +18,7 @@ class Env : public ::testing::Test {
   void TearDown() override {
     unsetenv("LOCKSTEP_LOG");
     unsetenv("LOCKSTEP_ALGORITHMS");
+    unsetenv("LOCKSTEP_ENGINE");
     unsetenv("MALLOC_TRIM_THRESHOLD_");
     unsetenv("GLIBC_TUNABLES");
   }
@@ -27,6 +28,7 @@ TEST_F(Env, DefaultsWhenNothingIsSet) {
   const Environment environment = read_environment();
   EXPECT_EQ(environment.log_level, LogLevel::warning);
   EXPECT_THAT(environment.algorithms, IsEmpty());
+  EXPECT_EQ(environment.engine, coll::Engine::automatic);
 }
 
 TEST_F(Env, EveryLogLevelHasItsName) {
@@ -52,6 +54,17 @@ TEST_F(Env, UnknownLogLevelIsNamedAndIgnored) {
 TEST_F(Env, AlgorithmsAreTakenAsTheyAre) {
   setenv("LOCKSTEP_ALGORITHMS", "all_reduce=direct:0-64K", 1);
   EXPECT_EQ(read_environment().algorithms, "all_reduce=direct:0-64K");
+}
+
+TEST_F(Env, EnginesHaveNamesAndOthersAreIgnored) {
+  setenv("LOCKSTEP_ENGINE", "mpi", 1);
+  EXPECT_EQ(read_environment().engine, coll::Engine::mpi);
+  setenv("LOCKSTEP_ENGINE", "host", 1);
+  EXPECT_EQ(read_environment().engine, coll::Engine::host);
+  setenv("LOCKSTEP_ENGINE", "steam", 1);
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(read_environment().engine, coll::Engine::automatic);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("LOCKSTEP_ENGINE=steam"));
 }
 
 TEST_F(Env, AllocatorsThatTheUserTunedAreSeen) {

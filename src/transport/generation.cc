@@ -1,11 +1,11 @@
-#include "transport/fabric.h"
+#include "transport/generation.h"
 
 #include <cstring>
 #include <new>
 
 namespace lockstep::transport {
 
-std::shared_ptr<std::byte> Fabric::allocate(std::size_t bytes) {
+std::shared_ptr<std::byte> Generation::allocate(std::size_t bytes) {
   constexpr std::align_val_t kPage{4096};
   const std::size_t some = bytes == 0 ? 1 : bytes;
   auto* memory = static_cast<std::byte*>(::operator new(some, kPage));

@@ -1,0 +1,151 @@
+#include "coll/plan_carrier.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <new>
+#include <span>
+
+#include "base/env.h"
+#include "kernel/reduce.h"
+
+namespace lockstep::coll {
+namespace {
+
+constexpr std::align_val_t kAlignment{64};
+
+/// Ranks whose values finish_again() adds.
+constexpr std::size_t kMostRepeated = 16;
+constexpr std::size_t kCopyAndPublish = 2;  // instructions
+constexpr std::uint32_t kOnlyStage = 1;
+
+/// An all-reduce through slots by ranks with one replica each: copy, publish, await everybody, add.
+bool is_repeatable(const Call& call, const plan::Plan& plan) {
+  if (call.kind != plan::Kind::all_reduce || plan.slot_count == 0 || call.shape_hash != 0 ||
+      call.name[0] != '\0' || plan.code.size() < kCopyAndPublish + 2) {
+    return false;
+  }
+  const plan::Instruction& sum = plan.code.back();
+  const auto awaits =
+      std::span(plan.code).subspan(kCopyAndPublish, plan.code.size() - kCopyAndPublish - 1);
+  return plan.code[0].verb == plan::Verb::copy && plan.code[0].count == call.count &&
+         plan.code[1].verb == plan::Verb::publish && sum.verb == plan::Verb::reduce &&
+         sum.count == call.count && sum.source_count <= kMostRepeated &&
+         std::all_of(awaits.begin(), awaits.end(), [](const plan::Instruction& each) {
+           return each.verb == plan::Verb::await && each.stage == kOnlyStage;
+         });
+}
+
+}  // namespace
+
+void PlanCarrier::Arena::Free::operator()(std::byte* memory) const noexcept {
+  ::operator delete(memory, kAlignment);
+}
+
+std::byte* PlanCarrier::Arena::reserve(std::size_t bytes) {
+  if (bytes > bytes_) {
+    memory_.reset();
+    bytes_ = 0;
+    memory_.reset(static_cast<std::byte*>(::operator new(bytes, kAlignment)));
+    bytes_ = bytes;
+  }
+  return memory_.get();
+}
+
+PlanCarrier::PlanCarrier(std::unique_ptr<transport::Link> link, plan::Layout layout,
+                         const SessionOptions& options)
+    : link_(std::move(link)),
+      planner_(std::move(layout), link_->rank(), link_->slot_bytes(),
+               options.algorithms.empty() ? environment().algorithms : options.algorithms) {}
+
+const char* PlanCarrier::start(const Call& call, wire::Descriptor& descriptor) {
+  const PlannedCall& planned = planner_.plan(call, link_->access(call.exposure()));
+  descriptor.plan_hash = planned.hash;
+  bind(call, planned.plan);
+  operation_.start(planned.plan, bindings_, descriptor, call.exposure());
+  last_.repeatable = false;
+  last_.planned = is_repeatable(call, planned.plan) ? &planned : nullptr;
+  if (last_.planned != nullptr) {
+    last_.count = call.count;
+    last_.op = call.op;
+    last_.dtype = call.dtype;
+    last_.again = {descriptor, planned.algorithm->name.data()};
+  }
+  return planned.algorithm->name.data();
+}
+
+void PlanCarrier::bind(const Call& call, const plan::Plan& plan) {
+  bindings_.dtype = call.dtype;
+  bindings_.op = call.op;
+  bindings_.divisor = call.op == Op::mean ? planner_.layout().replicas() : 1;
+  bindings_.inputs = call.exposure().inputs;
+  bindings_.output = call.exposure().output;
+  bindings_.scratch = scratch_.reserve(plan.scratch_count * size_of(call.dtype));
+  bindings_.partial = partial_.reserve(plan.partial_count * size_of(accumulator_of(call.dtype)));
+}
+
+State PlanCarrier::poll() {
+  const State state = operation_.poll(*link_);
+  waiting_for_ = operation_.waiting_for();
+  progress_ = operation_.progress();
+  last_.repeatable = state == State::done && last_.planned != nullptr;
+  return state;
+}
+
+const Carrier::Again* PlanCarrier::begin_again(Op op, const ConstBuffer& input,
+                                               std::uint64_t sequence) {
+  if (!last_.repeatable || last_.count != input.count() || last_.op != op ||
+      last_.dtype != input.dtype() || link_->failed()) {
+    return nullptr;
+  }
+  static const transport::Exposure nothing;
+  last_.again.descriptor.sequence = sequence;
+  const int late =
+      link_->begin(last_.again.descriptor, nothing, transport::staging_for(input.bytes()));
+  return late == transport::kNobody ? &last_.again : nullptr;
+}
+
+bool PlanCarrier::finish_again(const ConstBuffer& input, const Buffer& output) {
+  const plan::Plan& plan = last_.planned->plan;
+  std::memcpy(link_->slot(link_->rank()), input.data(), input.bytes());
+  link_->publish(kOnlyStage);
+  for (std::size_t i = kCopyAndPublish; i + 1 < plan.code.size(); ++i) {
+    const int peer = plan.code[i].peer;
+    const auto there = [&] { return link_->reached(peer, kOnlyStage); };
+    if (!there() && !(link_->spin(there) && there())) return false;
+  }
+  link_->expect_slot(input.bytes());
+  const plan::Instruction& sum = plan.code.back();
+  std::array<kernel::Input, kMostRepeated> inputs;
+  std::size_t next = 0;
+  for (const plan::Place& place : plan.sources_of(sum)) {
+    inputs[next++].data = place.rank == link_->rank() ? input.data() : link_->slot(place.rank);
+  }
+  const kernel::Target target{output.data()};
+  kernel::reduce({.op = last_.op,
+                  .dtype = last_.dtype,
+                  .inputs = std::span(inputs).first(next),
+                  .merges = plan.merges_of(sum),
+                  .targets = {&target, 1},
+                  .count = last_.count,
+                  .weights = {},
+                  .divisor = last_.op == Op::mean ? planner_.layout().replicas() : 1.0,
+                  .reuse = kernel::Reuse::soon});
+  return true;
+}
+
+void PlanCarrier::go_on(const Call& call) {
+  bind(call, last_.planned->plan);
+  operation_.resume(last_.planned->plan, bindings_, last_.again.descriptor, call.exposure(),
+                    kCopyAndPublish);
+}
+
+MakeCarrier carriers_over(std::shared_ptr<transport::Fabric> fabric) {
+  return [fabric = std::move(fabric)](const GroupSpec& spec, int rank,
+                                      const SessionOptions& options) -> std::unique_ptr<Carrier> {
+    return std::make_unique<PlanCarrier>(fabric->link(spec.id, spec.members, rank),
+                                         plan::Layout(spec.replicas, spec.hosts), options);
+  };
+}
+
+}  // namespace lockstep::coll

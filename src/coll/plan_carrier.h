@@ -1,0 +1,63 @@
+// PlanCarrier: carries out calls as plans over a link.
+#pragma once
+
+#include <memory>
+
+#include "coll/carrier.h"
+#include "coll/operation.h"
+#include "coll/planner.h"
+#include "transport/fabric.h"
+
+namespace lockstep::coll {
+
+class PlanCarrier final : public Carrier {
+ public:
+  PlanCarrier(std::unique_ptr<transport::Link> link, plan::Layout layout,
+              const SessionOptions& options);
+
+  transport::GroupEnd& end() noexcept override { return *link_; }
+  const char* start(const Call& call, wire::Descriptor& descriptor) override;
+  State poll() override;
+  const Again* begin_again(Op op, const ConstBuffer& input, std::uint64_t sequence) override;
+  bool finish_again(const ConstBuffer& input, const Buffer& output) override;
+  void go_on(const Call& call) override;
+
+ private:
+  /// Memory of the engine's own, kept from call to call.
+  class Arena {
+   public:
+    std::byte* reserve(std::size_t bytes);
+
+   private:
+    struct Free {
+      void operator()(std::byte* memory) const noexcept;
+    };
+    std::unique_ptr<std::byte, Free> memory_;
+    std::size_t bytes_ = 0;
+  };
+
+  void bind(const Call& call, const plan::Plan& plan);
+
+  std::unique_ptr<transport::Link> link_;
+  Planner planner_;
+  Bindings bindings_;
+  Operation operation_;
+  Arena scratch_;
+  Arena partial_;
+
+  /// The call before, as far as begin_again() needs it.
+  struct Last {
+    const PlannedCall* planned = nullptr;
+    std::uint64_t count = 0;
+    Op op = Op::sum;
+    DType dtype = DType::float32;
+    bool repeatable = false;  // and over
+    Again again;
+  };
+  Last last_;
+};
+
+/// Carriers over the links of a fabric.
+MakeCarrier carriers_over(std::shared_ptr<transport::Fabric> fabric);
+
+}  // namespace lockstep::coll

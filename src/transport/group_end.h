@@ -1,0 +1,56 @@
+// GroupEnd: one rank's end of a group, whatever carries its operations: who is in it, how its
+// operations wait, and how it fails.
+//
+// Nothing here blocks except wait(), quiesce() and await_verdict().
+//
+// Thread rule: one thread at a time waits; fail() may be called from any thread.
+#pragma once
+
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/function_ref.h"
+#include "base/status.h"
+
+namespace lockstep::transport {
+
+inline constexpr int kNobody = -1;
+
+class GroupEnd {
+ public:
+  GroupEnd() = default;
+  GroupEnd(const GroupEnd&) = delete;
+  GroupEnd& operator=(const GroupEnd&) = delete;
+  virtual ~GroupEnd() = default;
+
+  [[nodiscard]] virtual int rank() const noexcept = 0;
+  [[nodiscard]] virtual int size() const noexcept = 0;
+  /// What this group's `rank` is called in the generation.
+  [[nodiscard]] virtual int member(int rank) const noexcept { return rank; }
+
+  /// Sticky; ok while the generation lives. Cheap to ask: one atomic load.
+  [[nodiscard]] virtual bool failed() const noexcept = 0;
+  [[nodiscard]] virtual Status failure() const = 0;
+  /// Ends the generation on every rank, or proposes to where ranks must agree first; the first
+  /// cause wins. Any thread.
+  virtual void fail(const Status& why) noexcept = 0;
+  /// After a failure: returns when no peer touches this rank's memory any more.
+  virtual void quiesce() noexcept {}
+  /// After a failure was reported here: returns when the ranks have agreed on the cause, so that
+  /// failure() names it, or after some seconds without.
+  virtual void await_verdict() noexcept {}
+
+  /// A short wait: polls `done` without sleeping or reading a clock. True once it holds or the
+  /// group failed.
+  virtual bool spin(FunctionRef<bool()> done) { return done() || failed(); }
+  /// A long wait: until `done` holds or the group has failed (true) or the deadline has passed
+  /// (false). `peer` is the one the operation waits for, kNobody if that is not known. While
+  /// waiting, it also looks whether the peer asked for something else or is gone, and fails if so.
+  virtual bool wait(int peer, FunctionRef<bool()> done, Deadline deadline) = 0;
+  /// Ranks that have not arrived at the current operation, as far as is known; for reports.
+  [[nodiscard]] virtual std::vector<int> missing() const { return {}; }
+  /// This rank takes part in this group no more.
+  virtual void leave() noexcept {}
+};
+
+}  // namespace lockstep::transport
