@@ -16,6 +16,9 @@ PREFIX ?= /usr/local
 SKIP_DEPS ?=
 TRAIN_ARGS ?=
 STRESS_ARGS ?=
+RUNS ?= 500
+SEED ?= 1
+STRANGER_ARGS ?=
 PEERS_ARGS ?=
 
 # Where the sources live that clang-format and clang-tidy look at.
@@ -27,8 +30,8 @@ BENCHES := bench/kernel/bench_kernel bench/coll/bench_collectives
 
 CMAKE_BUILD = cmake --build build/$(1) --parallel $(JOBS)
 
-.PHONY: help deps build test train stress format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input bench-peers \
-        check check-format check-layers check-clang check-tidy check-ubsan check-asan check-tsan \
+.PHONY: help deps build test train stress chaos stranger format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input bench-peers \
+        check check-format check-layers check-clang check-tidy check-ubsan check-asan check-tsan check-tsan-core \
         check-torch check-clang-torch check-tidy-torch check-asan-torch check-blas check-mpi check-install
 
 help: ## This list
@@ -58,6 +61,14 @@ train: build/dev/build.ninja ## Train a net on Fashion-MNIST with two replicas (
 stress: build/dev/build.ninja ## 100,000 merge calls on 2, 4 and 8 lanes with delays and exceptions
 	$(call CMAKE_BUILD,dev) --target strategy_stress
 	@build/dev/tests/strategy/strategy_stress $(STRESS_ARGS)
+
+chaos: build/dev/build.ninja ## Kill and stop ranks at random in RUNS clusters, from SEED on
+	$(call CMAKE_BUILD,dev) --target chaos
+	@build/dev/tests/processes/chaos --runs $(RUNS) --seed $(SEED)
+
+stranger: build/dev/build.ninja ## Strangers throw connections at a training run's ports (STRANGER_ARGS)
+	$(call CMAKE_BUILD,dev) --target stranger
+	@build/dev/tests/processes/stranger $(STRANGER_ARGS)
 
 # One at a time, the cheapest first; the first failure ends the run and names itself.
 CHECKS := check-format check-layers check-clang check-tidy check-ubsan check-asan check-tsan
@@ -93,7 +104,7 @@ check-clang-torch: build/tidy-torch/build.ninja
 check-tidy-torch: build/tidy-torch/build.ninja
 	@scripts/run-tidy build/tidy-torch $(JOBS) src/tensor src/strategy tests/tensor tests/strategy bench/strategy bench/cross_device examples
 
-check-asan check-tsan check-ubsan: check-%: build/%/build.ninja
+check-asan check-tsan check-tsan-core check-ubsan: check-%: build/%/build.ninja
 	$(call CMAKE_BUILD,$*)
 	ctest --test-dir build/$* -L fast -j $(TEST_JOBS) --output-on-failure --no-tests=error
 
@@ -104,6 +115,7 @@ check-asan-torch: build/asan-torch/build.ninja ## The torch half's tests under A
 
 check-asan: ## Fast tests under AddressSanitizer
 check-tsan: ## Fast tests under ThreadSanitizer
+check-tsan-core: ## The same without the torch half
 check-ubsan: ## Fast tests under UndefinedBehaviorSanitizer
 
 check-blas: build/dev/build.ninja ## Is each BLAS of Debian recognised, and fit for replicas as threads?

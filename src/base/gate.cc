@@ -62,7 +62,7 @@ bool Gate::offer_core() noexcept {
 
 // Before main: gates are used by threads only, and those of other files' static objects find false
 // here, which is right, too.
-const bool Gate::waiters_pay_ =
+const bool Gate::kWaitersPay =
     syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
 
 void Gate::barrier_on_all() noexcept {
@@ -77,7 +77,7 @@ void Gate::wake_all() noexcept {
 // A process that cannot order its waiters against the notifications of others looks again by
 // itself.
 bool Gate::sleep(std::uint32_t seen, Deadline deadline) noexcept {
-  if (waiters_pay_) return sleep_until(seen, deadline);
+  if (kWaitersPay) return sleep_until(seen, deadline);
   constexpr auto kSlice = std::chrono::milliseconds(5);
   const Deadline soon = Deadline::after(kSlice);
   if (deadline.time() <= soon.time()) return sleep_until(seen, deadline);

@@ -104,7 +104,7 @@ class Gate {
   };
 
   /// Notifications need no barrier of their own: this process takes part in barrier_on_all().
-  static bool waiters_pay() noexcept { return waiters_pay_; }
+  static bool waiters_pay() noexcept { return kWaitersPay; }
   /// Orders what this thread did before against what every running thread of every process that
   /// takes part did and will do.
   static void barrier_on_all() noexcept;
@@ -118,7 +118,7 @@ class Gate {
   bool sleep(std::uint32_t seen, Deadline deadline) noexcept;
   bool sleep_until(std::uint32_t seen, Deadline deadline) noexcept;
 
-  static const bool waiters_pay_;
+  static const bool kWaitersPay;
   std::atomic<std::uint32_t> epoch_ = 0;
   std::atomic<std::uint32_t> sleepers_ = 0;
 };

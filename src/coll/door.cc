@@ -21,8 +21,9 @@ constexpr auto kFirstLook = std::chrono::milliseconds(1);
 /// So many strangers within some kForget are a crowd: the door opens only every kPause.
 constexpr double kCrowd = 32;
 constexpr std::chrono::duration<double> kForget{0.5};
-constexpr auto kPause = std::chrono::milliseconds(20);
+constexpr auto kPause = std::chrono::milliseconds(25);
 constexpr int kBatch = 64;
+constexpr int kCrowdBatch = 4;  // of a crowd that would have to prove that it knows the key
 constexpr auto kShortage = std::chrono::milliseconds(100);  // of descriptors
 constexpr int kMostNoted = 16;  // reasons put into words between two lines about strangers
 constexpr auto kQuiet = std::chrono::seconds(10);  // between two lines about strangers
@@ -35,7 +36,6 @@ Door::Door(sys::Network& network, const std::string& address, Guard guard)
 Door::~Door() = default;
 
 void Door::accept(Time now) {
-  if (!open(now)) return;
   crowd_ *= std::exp2(-std::chrono::duration<double>(now - crowd_at_) / kForget);
   crowd_at_ = now;
   for (int let_in = 0;; ++let_in) {
@@ -54,6 +54,11 @@ void Door::accept(Time now) {
     }
     if (!connection) return;
     crowd_ += 1;
+    if (guard_ && crowd_ > kCrowd && let_in >= kCrowdBatch) {
+      // A handshake costs more than a caller's next try; in the queue he would wait for long.
+      ++unsaid_;
+      continue;
+    }
     if (const auto process = sys::peer_process(*connection);
         process && process->uid != ::getuid()) {
       turn_away(*connection, fmt::format("it is a process of user {}", process->uid), now);
@@ -76,20 +81,28 @@ void Door::make_room(Time now) {
 }
 
 Time Door::next_look() const noexcept {
-  Time next = closed_until_ == Time{} ? Time::max() : closed_until_;
+  // Who came with a crowd is looked at when the door opens again: one wake-up for all.
+  if (closed_until_ != Time{}) return closed_until_;
+  Time next = Time::max();
   for (const Caller& caller : callers_) next = std::min(next, caller.look);
   return next;
 }
 
 std::optional<Visitor> Door::next(Time now) {
-  accept(now);
-  if (open(now)) closed_until_ = Time{};
+  if (now != opened_) {
+    if (!open(now)) return std::nullopt;
+    opened_ = now;
+    closed_until_ = Time{};
+    accept(now);
+  }
   for (auto at = callers_.begin(); at != callers_.end();) {
     if (now < at->look) {
       ++at;
       continue;
     }
     at->look = now + at->pause;
+    // The later ones of several fall together.
+    if (at->pause > kPause) at->look += kPause - at->look.time_since_epoch() % kPause;
     at->pause = std::min<Duration>(2 * at->pause, kPatience / 2);
     Greeting& greeting = *at->greeting;
     std::string why;

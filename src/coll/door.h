@@ -3,9 +3,10 @@
 // A caller has one greeting's time to send a Hello and costs a few hundred bytes until it has;
 // there are never more than some dozens of such callers: when one more comes the oldest has to go
 // that has not shown yet that it knows the key, or the protocol where there is none. A caller that
-// says nothing is looked at ever more rarely, and a crowd is let in a batch at a time, so that
-// strangers cost little. At a Unix socket the caller must be a process of the same user. Garbage,
-// silence and strangers are logged at a limited rate and disturb nobody.
+// says nothing is looked at ever more rarely, and of a crowd only some are let in at a time (who
+// has the key calls again), so that strangers cost little. At a Unix socket the caller must be a
+// process of the same user. Garbage, silence and strangers are logged at a limited rate and disturb
+// nobody.
 //
 // Never blocks. One thread.
 #pragma once
@@ -39,8 +40,7 @@ class Door {
   Door(const Door&) = delete;
   Door& operator=(const Door&) = delete;
 
-  /// The next caller whose Hello has arrived, if there is one now. Does nothing before next_look()
-  /// but to let in who knocks.
+  /// The next caller whose Hello has arrived, if there is one now.
   std::optional<Visitor> next(Time now);
   /// When to ask again, even if nobody knocks.
   [[nodiscard]] Time next_look() const noexcept;
@@ -66,6 +66,7 @@ class Door {
   std::unique_ptr<sys::Listener> listener_;
   Guard guard_;
   std::list<Caller> callers_;
+  Time opened_{};
   Time closed_until_{};
   double crowd_ = 0;  // callers of late that turned out to be strangers, or have said nothing
   Time crowd_at_{};

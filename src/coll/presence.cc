@@ -71,17 +71,19 @@ void Presence::leave() noexcept {
   poller_->wake();
   // Whoever joins anew wants to listen where we did.
   constexpr auto kMoment = std::chrono::milliseconds(500);
-  const Deadline deadline = Deadline::after(kMoment);
-  while (!closed_.load() && !deadline.passed()) {
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
-  }
+  closing_.wait([&] { return closed_.load(); }, Deadline::after(kMoment));
+}
+
+void Presence::note_closed() noexcept {
+  closed_.store(true);
+  closing_.notify();
 }
 
 void Presence::run(const std::stop_token& stop) {
   const std::stop_callback wake(stop, [this] { poller_->wake(); });
   struct Closing {
     Presence& presence;
-    ~Closing() { presence.closed_.store(true); }
+    ~Closing() { presence.note_closed(); }
   } closing{*this};
   const MonotonicClock clock;
   for (const auto& connection : connections_) {
@@ -95,7 +97,7 @@ void Presence::run(const std::stop_token& stop) {
       give_up = now + kFarewell;
       for (const auto& door : doors_) poller_->forget(door->listener());
       doors_.clear();
-      closed_.store(true);
+      note_closed();
       control_.goodbye(history_.latest().descriptor.sequence + 1);
     }
     control_.poll(now);

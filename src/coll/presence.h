@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/gate.h"
 #include "base/mutex.h"
 #include "coll/control.h"
 #include "coll/door.h"
@@ -74,6 +75,7 @@ class Presence : public std::enable_shared_from_this<Presence> {
  private:
   void run(const std::stop_token& stop);
   void receive(Visitor visitor);
+  void note_closed() noexcept;
   void wake_pollers() noexcept;
 
   Roster roster_;
@@ -89,6 +91,7 @@ class Presence : public std::enable_shared_from_this<Presence> {
   std::unique_ptr<sys::Poller> poller_;  // the thread's
   std::atomic<bool> leaving_ = false;
   std::atomic<bool> closed_ = false;  // the doors
+  Gate closing_;
   Mutex mutex_;
   std::map<std::pair<std::uint64_t, int>, std::unique_ptr<sys::Connection>> arrived_
       GUARDED_BY(mutex_);

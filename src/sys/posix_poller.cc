@@ -109,7 +109,7 @@ bool PosixPoller::wait(Deadline deadline) {
       return true;
     }
     if (count < 0 && errno != EINTR) raise(os_error("cannot wait for sockets", errno));
-    if (count == 0 && sleep == 0) return false;
+    if (count == 0 && deadline.passed()) return false;
   }
 }
 

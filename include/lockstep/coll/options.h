@@ -26,8 +26,8 @@ struct From {
 /// other ranks.
 enum class SumOrder : std::uint8_t { fixed_tree, any };
 
-/// What carries the collectives of join(): ours, or MPI's (mpi.h). An engine that is not built gives
-/// one warning and the host's collectives.
+/// What carries the collectives of join(): ours, or MPI's (mpi.h). An engine that is not built
+/// gives one warning and the host's collectives.
 enum class Engine : std::uint8_t { automatic, host, mpi, nccl };
 
 /// Of one operation.

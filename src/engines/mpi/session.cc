@@ -66,7 +66,7 @@ coll::Session form(const coll::SessionOptions& given, std::chrono::nanoseconds t
 }
 
 /// Linking this file makes the engine known to join().
-[[maybe_unused]] const bool provided = [] {
+[[maybe_unused]] const bool kProvided = [] {
   coll::provide_engine(coll::Engine::mpi, &form);
   return true;
 }();

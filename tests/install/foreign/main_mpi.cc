@@ -12,6 +12,7 @@ int main() {
   std::vector<float> x(1000, 1);
   group.all_reduce(lockstep::Op::sum, std::span(x));
   const bool right = group.transport() == "mpi" && x[999] == 2;
-  if (group.rank() == 0) std::printf("two ranks by %s give %g\n", group.transport().c_str(), x[999]);
+  if (group.rank() == 0)
+    std::printf("two ranks by %s give %g\n", group.transport().c_str(), x[999]);
   return right ? 0 : 1;
 }
