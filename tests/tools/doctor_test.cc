@@ -168,6 +168,19 @@ TEST(Doctor, Keys) {
   EXPECT_THAT(doctor(with_key, "--no-join").out, HasSubstr("which is private"));
 }
 
+TEST(Doctor, DifferentKeysAreFoundByJoining) {
+  // 64 digits each; the rank is one of them.
+  const Result result =
+      launched_doctor("-n 2 --bind 127.0.0.1",
+                      "LOCKSTEP_HOST=$LOCKSTEP_RANK "
+                      "LOCKSTEP_KEY=${LOCKSTEP_RANK}"
+                      "a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f9",
+                      "--join-timeout 1");
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.out, ContainsRegex("ok +ports +rank 1: rank 0 at [0-9.:]+ answers"));
+  EXPECT_THAT(result.out, ContainsRegex("problem +join +rank 1: wrong key"));
+}
+
 TEST(Doctor, WithoutJoiningNobodyIsCalled) {
   const Result result = launched_doctor("-n 2", "", "--no-join");
   EXPECT_EQ(result.code, 0) << result.out << result.err;
