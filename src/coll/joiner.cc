@@ -298,6 +298,10 @@ void Joiner::serve_lines() {
     // What follows after a rank is ready is its control plane's.
     while (!line.ready && line.greeting->next()) handle(rank, line);
     if (!line.greeting->over()) continue;
+    if (own_.rank != 0 && !line.heard && own_.generation > 0) {
+      // It was about to leave the last generation, or had to make room: call_rank_0 tries again.
+      throw ConfigError("rank 0 hung up", Code::unavailable);
+    }
     const bool may_want_key =
         own_.rank != 0 && !line.heard && !protection_ && !is_unix(addresses_.front());
     throw PeerLost(
@@ -476,11 +480,10 @@ void Joiner::consider(Visitor visitor) {
   visitor.connection->shutdown_write();
 }
 
-void Joiner::call_rank_0() {
+void Joiner::reach_rank_0() {
   std::string last;
   std::string earlier;
   Time next_call{};
-  const auto arrived = [&] { return static_cast<int>(rows_.size()) == size(); };
   std::unique_ptr<sys::Connection> connection;
   const auto connected = [&] {
     const Time now = clock_.now();
@@ -517,10 +520,29 @@ void Joiner::call_rank_0() {
     own_.set_address(doors_.back()->address());
   }
   rank0.greeting->send(own_);
-  deadline_ = Deadline::after(deadline_.time(), kLastWord);
-  until(arrived, []() -> Lack {
-    return {"rank 0 has taken this rank in, and has not said since who is missing", {0}};
-  });
+}
+
+void Joiner::call_rank_0() {
+  const Deadline own_deadline = deadline_;
+  for (;;) {
+    deadline_ = own_deadline;
+    reach_rank_0();
+    deadline_ = Deadline::after(own_deadline.time(), kLastWord);
+    const auto not_started = []() -> Lack {
+      return {"rank 0 has taken this rank in, and has not said since who is missing", {0}};
+    };
+    try {
+      until([&] { return static_cast<int>(rows_.size()) == size(); }, not_started);
+      break;
+    } catch (const ConfigError& refusal) {
+      // It has not left the generation yet in which we were together.
+      if (refusal.code() != Code::unavailable) throw;
+    }
+    lines_.clear();
+    rows_.clear();
+    const Time again = clock_.now() + kCallAgain;
+    until([&] { return clock_.now() >= again; }, not_started);
+  }
   roster_.generation = rows_.front().generation;
   roster_.rank = own_.rank;
   roster_.members = rows_;

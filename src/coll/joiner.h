@@ -58,6 +58,8 @@ class Joiner {
   void consider(Visitor visitor);
   [[nodiscard]] Status objection(const wire::Hello& hello) const;
   void call_rank_0();
+  /// Until it has answered and knows who calls.
+  void reach_rank_0();
   void meet_neighbours();
   void share_memory();
   void agree_to_start();
