@@ -32,6 +32,9 @@ set(tools_may plan)
 # no business of the public API. Its folder may use them, the rest of the command may not.
 set(launch_may base sys cluster)
 
+# The doctor looks below joining: what names resolve to, who can call whom, keys, cores, memory.
+set(doctor_may base sys cluster)
+
 set(violations "")
 
 # Reports every #include of `file` that goes to a layer outside the list `allowed`, or by "..".
@@ -73,6 +76,8 @@ foreach(file IN LISTS sources)
     endif()
   elseif(file MATCHES "^tools/lockstep/launch/")
     check_file("${file}" "${launch_may}")
+  elseif(file MATCHES "^tools/lockstep/doctor/")
+    check_file("${file}" "${doctor_may}")
   elseif(file MATCHES "^tools/")
     check_file("${file}" "${tools_may}")
   else()

@@ -1,13 +1,19 @@
-// lockstep bench: collectives over ranks as threads, with the options and columns of nccl-tests.
+// lockstep bench: collectives over ranks as threads, or over the processes that a launcher has
+// started, with the options and columns of nccl-tests.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <memory>
+#include <optional>
+#include <set>
 #include <thread>
 
+#include "all_texts.h"
 #include "commands.h"
+#include "lockstep/coll/join.h"
 #include "names.h"
 #include "pattern.h"
 #include "plan/select.h"
@@ -22,7 +28,7 @@ struct Options {
   std::string max_bytes = "16M";
   std::string step_bytes;
   int factor = 0;
-  int ranks = std::max(2, static_cast<int>(std::thread::hardware_concurrency()));
+  std::optional<int> ranks;
   int iterations = 20;
   int warmups = 5;
   std::string op = "sum";
@@ -32,7 +38,21 @@ struct Options {
   std::string json;
   std::string algorithms;
   std::string order = "fixed_tree";
+  std::string memory = "own";
 };
+
+int default_threads() { return std::max(2, static_cast<int>(std::thread::hardware_concurrency())); }
+
+/// What must be the same on all ranks, as it was given.
+std::string agreed_text(const Options& options) {
+  return fmt::format(
+      "{} -b {} -e {} -f {} -i {} -n {} -w {} -o {} -d {} -c {} -r {} --order {} "
+      "--algorithms \"{}\" --memory {}",
+      fmt::join(options.collectives, " "), options.min_bytes, options.max_bytes, options.factor,
+      options.step_bytes.empty() ? "0" : options.step_bytes, options.iterations, options.warmups,
+      options.op, options.dtype, options.check, options.root, options.order, options.algorithms,
+      options.memory);
+}
 
 void require_range(const char* option, int value, int low, int high) {
   if (value < low || value > high) {
@@ -92,29 +112,31 @@ std::vector<Combination> combinations(plan::Kind kind, const Options& options) {
   return all;
 }
 
-Row measure_row(Trial trial) {
+/// `group` is null for threads.
+Row measure_row(Trial trial, coll::Session* group) {
+  const auto timed = [&](Placement placement) {
+    trial.placement = placement;
+    return group != nullptr ? measure(trial, *group) : measure(trial);
+  };
   Row row{.trial = trial, .out_of_place = {}, .in_place = {}};
-  if (has_out_of_place(trial.kind)) {
-    trial.placement = Placement::out_of_place;
-    row.out_of_place = measure(trial);
-  }
-  if (has_in_place(trial.kind)) {
-    trial.placement = Placement::in_place;
-    row.in_place = measure(trial);
-  }
+  if (has_out_of_place(trial.kind)) row.out_of_place = timed(Placement::out_of_place);
+  if (has_in_place(trial.kind)) row.in_place = timed(Placement::in_place);
   return row;
 }
 
 /// Everything that will be measured; all mistakes are found before the first measurement.
-std::vector<std::vector<Trial>> trials(const Options& options) {
-  require_range("-t", options.ranks, 1, Pattern::kMaxRanks);
+std::vector<std::vector<Trial>> trials(const Options& options, int ranks) {
+  require_range("-t", ranks, 1, Pattern::kMaxRanks);
   require_range("-n", options.iterations, 1, 1'000'000);
   require_range("-w", options.warmups, 0, 1'000'000);
-  require_range("-r", options.root, 0, options.ranks - 1);
+  require_range("-r", options.root, 0, ranks - 1);
   require_range("-c", options.check, 0, 1);
   if (options.factor != 0) require_range("-f", options.factor, 2, 1 << 20);
   if (options.order != "any" && options.order != "fixed_tree") {
     throw UsageError(fmt::format("--order is \"{}\"; it must be fixed_tree or any", options.order));
+  }
+  if (options.memory != "own" && options.memory != "session") {
+    throw UsageError(fmt::format("--memory is \"{}\"; it must be own or session", options.memory));
   }
   plan::Overrides ignored;
   const Status algorithms = plan::parse_overrides(options.algorithms, ignored);
@@ -123,14 +145,14 @@ std::vector<std::vector<Trial>> trials(const Options& options) {
   std::vector<std::vector<Trial>> all;
   for (const std::string& name : options.collectives) {
     const plan::Kind kind = parse_kind(name);
-    if (kind == plan::Kind::send_receive && options.ranks < 2) {
+    if (kind == plan::Kind::send_receive && ranks < 2) {
       throw UsageError("send_receive needs 2 ranks or more (-t)");
     }
     all.emplace_back();
     for (const Combination& combination : combinations(kind, options)) {
       std::uint64_t last = UINT64_MAX;
       for (const std::uint64_t size : bytes) {
-        const Shape shape = shape_of(kind, size, combination.dtype, options.ranks);
+        const Shape shape = shape_of(kind, size, combination.dtype, ranks);
         if (shape.bytes == last) continue;  // rounding made them equal
         last = shape.bytes;
         all.back().push_back(
@@ -138,11 +160,12 @@ std::vector<std::vector<Trial>> trials(const Options& options) {
              .dtype = combination.dtype,
              .op = combination.op,
              .shape = shape,
-             .ranks = options.ranks,
+             .ranks = ranks,
              .root = options.root,
              .iterations = options.iterations,
              .warmups = options.warmups,
              .checking = options.check == 1 ? Checking::on : Checking::off,
+             .memory = options.memory == "session" ? Owner::session : Owner::rank,
              .order = options.order == "any" ? coll::SumOrder::any : coll::SumOrder::fixed_tree,
              .algorithms = options.algorithms});
       }
@@ -151,23 +174,67 @@ std::vector<std::vector<Trial>> trials(const Options& options) {
   return all;
 }
 
-int run(const Options& options) {
-  const auto tables = trials(options);
-  if (!options.json.empty() && !std::ofstream(options.json)) {
+/// Measures everything; `group` is null for threads. Only rank 0 prints and writes.
+int run_tables(const Options& options, const std::vector<std::vector<Trial>>& tables,
+               coll::Session* group) {
+  const bool reports = group == nullptr || group->rank() == 0;
+  if (reports && !options.json.empty() && !std::ofstream(options.json)) {
     throw std::runtime_error(fmt::format("cannot write {}", options.json));
   }
   std::vector<Row> rows;
   for (const std::vector<Trial>& table : tables) {
-    fmt::print("{}", head(table.front()));
+    if (reports) fmt::print("{}", head(table.front()));
     for (const Trial& trial : table) {
-      rows.push_back(measure_row(trial));
-      fmt::print("{}", line(rows.back()));
+      rows.push_back(measure_row(trial, group));
+      if (reports) fmt::print("{}", line(rows.back()));
       std::fflush(stdout);
     }
   }
+  if (!reports) return 0;
   fmt::print("{}", summary(rows));
   if (!options.json.empty()) write_json(options.json, rows);
   return std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.wrong() > 0; });
+}
+
+/// Ranks that measure different things would wait for each other: who was told what is compared
+/// first.
+void compare_options(const Options& options, coll::Session& group) {
+  const std::vector<std::string> texts = all_texts(group, agreed_text(options));
+  for (std::size_t rank = 1; rank < texts.size(); ++rank) {
+    if (texts[rank] == texts[0]) continue;
+    throw UsageError(
+        fmt::format("the ranks were given different options: rank 0 \"{}\", rank {} \"{}\"",
+                    texts[0], rank, texts[rank]));
+  }
+}
+
+Ground ground_of(const coll::Session& group) {
+  std::set<int> hosts;
+  for (int rank = 0; rank < group.size(); ++rank) hosts.insert(group.host(rank));
+  return {.hosts = static_cast<int>(hosts.size()), .transport = group.transport()};
+}
+
+int run_processes(const Options& options, coll::JoinOptions joining) {
+  const int ranks = static_cast<int>(joining.addresses.size());
+  if (options.ranks && *options.ranks != ranks) {
+    throw UsageError(
+        fmt::format("-t is {}, but {} ranks were started; leave -t out", *options.ranks, ranks));
+  }
+  auto tables = trials(options, ranks);
+  joining.options.algorithms = options.algorithms;
+  coll::Session group = coll::join(joining);
+  compare_options(options, group);
+  const Ground ground = ground_of(group);
+  for (auto& table : tables) {
+    for (Trial& trial : table) trial.ground = ground;
+  }
+  return run_tables(options, tables, &group);
+}
+
+int run(const Options& options) {
+  coll::JoinOptions joining = coll::join_options_from_environment();
+  if (joining.addresses.size() > 1) return run_processes(options, std::move(joining));
+  return run_tables(options, trials(options, options.ranks.value_or(default_threads())), nullptr);
 }
 
 }  // namespace
@@ -175,7 +242,7 @@ int run(const Options& options) {
 Command add_bench(CLI::App& application) {
   const auto options = std::make_shared<Options>();
   CLI::App* parser = application.add_subcommand(
-      "bench", "Measure collectives over ranks that are threads of this process");
+      "bench", "Measure collectives over threads, or over the processes of a launcher");
   parser->add_option("collective", options->collectives, "Any of " + kind_names())
       ->type_name("")
       ->capture_default_str();
@@ -189,9 +256,11 @@ Command add_bench(CLI::App& application) {
       ->type_name("N");
   parser->add_option("-i,--stepbytes", options->step_bytes, "Step from size to size, instead of -f")
       ->type_name("SIZE");
-  parser->add_option("-t,-g,--ranks", options->ranks, "Number of ranks, each a thread")
-      ->type_name("N")
-      ->capture_default_str();
+  parser
+      ->add_option("-t,-g,--ranks", options->ranks,
+                   fmt::format("Number of ranks, each a thread ({}); under a launcher its own",
+                               default_threads()))
+      ->type_name("N");
   parser->add_option("-n,--iters", options->iterations, "Iterations that are timed")
       ->type_name("N")
       ->capture_default_str();
@@ -219,14 +288,21 @@ Command add_bench(CLI::App& application) {
       ->add_option("--algorithms", options->algorithms,
                    "Which algorithm for which size, e.g. all_reduce=direct:0-64K,halving:64K-")
       ->type_name("TEXT");
+  parser->add_option("--memory", options->memory, "Buffers: own, or of the session")
+      ->type_name("own|session")
+      ->capture_default_str();
   parser->footer(
+      "Started by lockstep launch, mpirun, srun, torchrun or with TF_CONFIG as one of several "
+      "ranks,\n"
+      "it joins the others; rank 0 prints. Else ranks are threads of this process.\n"
       "Bandwidths, counts and sizes are defined as in nccl-tests.\n"
       "Exit code 1 if an element was wrong.\n"
       "Examples:\n"
       "  lockstep bench                                     all_reduce, 4 B to 16 MiB\n"
       "  lockstep bench all_reduce -b 4 -e 64M -f 4 -t 2\n"
       "  lockstep bench all_gather broadcast -b 1M -e 1M -d all -J figures.json\n"
-      "  lockstep bench all_reduce -t 4 --algorithms all_reduce=ring --order any");
+      "  lockstep bench all_reduce -t 4 --algorithms all_reduce=ring --order any\n"
+      "  lockstep launch -n 4 --no-prefix -- lockstep bench all_reduce --memory session");
   return {parser, [options] { return run(*options); }};
 }
 

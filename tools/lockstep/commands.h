@@ -21,6 +21,7 @@ using ProgramWords = std::optional<std::vector<std::string>>;
 
 Command add_bench(CLI::App& application);
 Command add_data(CLI::App& application);
+Command add_doctor(CLI::App& application);
 Command add_exec(CLI::App& application, const ProgramWords& program);
 Command add_explain(CLI::App& application);
 Command add_launch(CLI::App& application, const ProgramWords& program);

@@ -1,39 +1,19 @@
-// measure: times one collective of one size over ranks that are threads of this process.
+// measure: times one collective of one size over the ranks of a group.
 //
 // Before every iteration each rank writes its buffers anew, which is not timed, and meets the
 // others at a barrier. An iteration takes from the moment the first rank is past the barrier until
 // the last rank's call has returned, so it includes the skew with which ranks leave a barrier.
+// Ranks of several hosts have no clock in common: there it is the longest of the ranks' own times.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "lockstep/coll/options.h"
-#include "lockstep/dtype.h"
-#include "lockstep/op.h"
-#include "plan/plan.h"
-#include "shape.h"
+#include "lockstep/coll/session.h"
+#include "trial.h"
 
 namespace lockstep::tool {
-
-enum class Placement : std::uint8_t { out_of_place, in_place };
-enum class Checking : std::uint8_t { off, on };
-
-struct Trial {
-  plan::Kind kind = plan::Kind::all_reduce;
-  DType dtype = DType::float32;
-  Op op = Op::sum;
-  Shape shape = {};
-  int ranks = 2;
-  int root = 0;
-  int iterations = 20;
-  int warmups = 5;
-  Placement placement = Placement::out_of_place;
-  Checking checking = Checking::on;
-  coll::SumOrder order = coll::SumOrder::fixed_tree;
-  std::string algorithms = {};
-};
 
 struct Timing {
   std::vector<double> microseconds;  // of each iteration, in the order they ran
@@ -45,6 +25,11 @@ struct Timing {
   [[nodiscard]] double median() const { return quantile(0.5); }
 };
 
+/// Over ranks that are threads of this process.
 Timing measure(const Trial& trial);
+
+/// Over a group that is there: every rank calls it with the same trial. The figures are rank 0's;
+/// others get none.
+Timing measure(const Trial& trial, coll::Session& group);
 
 }  // namespace lockstep::tool

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -45,6 +46,21 @@ std::string redop(const Trial& trial) {
   return reduces(trial.kind) ? std::string(to_string(trial.op)) : "none";
 }
 
+std::string ranks_text(const Trial& trial) {
+  if (trial.ground.hosts == 0) return "ranks as threads of one process";
+  return fmt::format("ranks as processes on {} host{} over {}", trial.ground.hosts,
+                     trial.ground.hosts == 1 ? "" : "s", trial.ground.transport);
+}
+
+std::string_view memory_text(const Trial& trial) {
+  return trial.memory == Owner::session ? "memory of the session" : "own memory";
+}
+
+std::string_view time_text(const Trial& trial) {
+  if (trial.ground.hosts > 1) return "the longest of the ranks' own times after a barrier";
+  return "from the first rank past a barrier to the last rank's end";
+}
+
 int root(const Trial& trial) { return has_root(trial.kind) ? trial.root : -1; }
 
 constexpr std::string_view kSection = "{:>10} {:>19} {:>7} {:>7} {:>6}";
@@ -86,11 +102,11 @@ std::uint64_t Row::wrong() const {
 
 std::string head(const Trial& trial) {
   std::string text = fmt::format(
-      "# {}: {} ranks as threads of one process, {} cores{}{}; {} iterations after {} warm-ups\n"
-      "# time: median, from the first rank past a barrier to the last rank's end; buffers are "
-      "rewritten before each iteration\n",
-      plan::to_string(trial.kind), trial.ranks, cores(), processor().empty() ? "" : ", ",
-      processor(), trial.iterations, trial.warmups);
+      "# {}: {} {}, {}, {} cores{}{}; {} iterations after {} warm-ups\n"
+      "# time: median, {}; buffers are rewritten before each iteration\n",
+      plan::to_string(trial.kind), trial.ranks, ranks_text(trial), memory_text(trial), cores(),
+      processor().empty() ? "" : ", ", processor(), trial.iterations, trial.warmups,
+      time_text(trial));
   const std::string names =
       fmt::format(fmt::runtime(kSection), "time", "p10..p90", "algbw", "busbw", "#wrong");
   const std::string units =
@@ -135,6 +151,9 @@ void write_json(const std::string& path, const std::vector<Row>& rows) {
                             {"redop", redop(trial)},
                             {"root", root(trial)},
                             {"ranks", trial.ranks},
+                            {"hosts", std::max(trial.ground.hosts, 1)},
+                            {"transport", trial.ground.transport},
+                            {"memory", trial.memory == Owner::session ? "session" : "own"},
                             {"iterations", trial.iterations},
                             {"warmups", trial.warmups},
                             {"check", trial.checking == Checking::on},

@@ -1,0 +1,14 @@
+// Checks of names: what this host is called, and what the addresses of the cluster resolve to.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "doctor/finding.h"
+
+namespace lockstep::tool {
+
+/// `addresses` and `rank` as for joining. Blocks as long as the system's resolver does.
+Findings check_names(const std::vector<std::string>& addresses, int rank);
+
+}  // namespace lockstep::tool
