@@ -30,7 +30,6 @@ using wire::Purpose;
 constexpr std::uint32_t kLibrary = (0U << 16) | (1U << 8) | 0U;
 constexpr auto kLook = std::chrono::milliseconds(1);
 constexpr auto kCallAgain = std::chrono::milliseconds(50);
-constexpr auto kAskAgain = std::chrono::milliseconds(200);  // after a refusal, which is logged
 constexpr auto kNoticeEvery = std::chrono::seconds(5);
 /// Who knows best who is missing speaks first: rank 0 until all have called it, from then on those
 /// who wait for a neighbour.
@@ -299,6 +298,10 @@ void Joiner::serve_lines() {
     // What follows after a rank is ready is its control plane's.
     while (!line.ready && line.greeting->next()) handle(rank, line);
     if (!line.greeting->over()) continue;
+    if (own_.rank != 0 && !line.heard && own_.generation > 0) {
+      // It was about to leave the last generation, or had to make room: call_rank_0 tries again.
+      throw ConfigError("rank 0 hung up", Code::unavailable);
+    }
     const bool may_want_key =
         own_.rank != 0 && !line.heard && !protection_ && !is_unix(addresses_.front());
     throw PeerLost(
@@ -477,48 +480,17 @@ void Joiner::consider(Visitor visitor) {
   visitor.connection->shutdown_write();
 }
 
-void Joiner::call_rank_0() {
-  const Deadline whole = deadline_;
-  Calls calls;
-  for (;;) {
-    try {
-      ask_rank_0(calls);
-      break;
-    } catch (const Error& error) {
-      if (!is_premature(error)) throw;
-      calls.fail(error.what());
-      calls.next = clock_.now() + kAskAgain;
-      lines_.erase(0);
-      deadline_ = whole;
-    }
-  }
-  roster_.generation = rows_.front().generation;
-  roster_.rank = own_.rank;
-  roster_.members = rows_;
-  for (int rank = 0; rank < size(); ++rank) {
-    if (roster_.at(rank).rank == rank && roster_.at(rank).size == size()) continue;
-    throw DataError("rank 0 sent a roster that is not in order");
-  }
-}
-
-bool Joiner::is_premature(const Error& error) const {
-  // Who joins again may be faster than rank 0, which has not closed its session: it is sent away,
-  // or cut off when rank 0 does.
-  const auto rank0 = lines_.find(0);
-  if (own_.generation == 0 || rank0 == lines_.end() || !rows_.empty()) return false;
-  return rank0->second.heard ? error.code() == Code::failed_precondition
-                             : error.kind() == ErrorKind::peer_lost;
-}
-
-void Joiner::ask_rank_0(Calls& calls) {
-  const auto arrived = [&] { return static_cast<int>(rows_.size()) == size(); };
+void Joiner::reach_rank_0() {
+  std::string last;
+  std::string earlier;
+  Time next_call{};
   std::unique_ptr<sys::Connection> connection;
   const auto connected = [&] {
     const Time now = clock_.now();
-    if (!connection && now < calls.next) return false;
+    if (!connection && now < next_call) return false;
     try {
       if (!connection) {
-        calls.next = now + kCallAgain;
+        next_call = now + kCallAgain;
         connection = connect(addresses_.front(), 0);
       }
       (void)connection->write({});
@@ -527,15 +499,15 @@ void Joiner::ask_rank_0(Calls& calls) {
       // A call that nobody answers is no rank that died: rank 0 may start later. One that is ended
       // in the middle may have had to make room at a crowded door.
       if (error.kind() != ErrorKind::system_error && error.kind() != ErrorKind::peer_lost) throw;
-      calls.fail(error.what());
+      if (last != error.what()) earlier = std::exchange(last, error.what());
       connection.reset();
       return false;
     }
     return connection->is_open();
   };
   until(connected, [&]() -> Lack {
-    return {fmt::format("rank 0 at {} does not answer: {}{}", options_.addresses.front(),
-                        calls.last, calls.earlier.empty() ? "" : "; earlier: " + calls.earlier),
+    return {fmt::format("rank 0 at {} does not answer: {}{}", options_.addresses.front(), last,
+                        earlier.empty() ? "" : "; earlier: " + earlier),
             {0}};
   });
   Line& rank0 = lines_[0];
@@ -548,14 +520,36 @@ void Joiner::ask_rank_0(Calls& calls) {
     own_.set_address(doors_.back()->address());
   }
   rank0.greeting->send(own_);
-  deadline_ = Deadline::after(deadline_.time(), kLastWord);
-  until(arrived, []() -> Lack {
-    return {"rank 0 has taken this rank in, and has not said since who is missing", {0}};
-  });
 }
 
-void Joiner::Calls::fail(const std::string& why) {
-  if (last != why) earlier = std::exchange(last, why);
+void Joiner::call_rank_0() {
+  const Deadline own_deadline = deadline_;
+  for (;;) {
+    deadline_ = own_deadline;
+    reach_rank_0();
+    deadline_ = Deadline::after(own_deadline.time(), kLastWord);
+    const auto not_started = []() -> Lack {
+      return {"rank 0 has taken this rank in, and has not said since who is missing", {0}};
+    };
+    try {
+      until([&] { return static_cast<int>(rows_.size()) == size(); }, not_started);
+      break;
+    } catch (const ConfigError& refusal) {
+      // It has not left the generation yet in which we were together.
+      if (refusal.code() != Code::unavailable) throw;
+    }
+    lines_.clear();
+    rows_.clear();
+    const Time again = clock_.now() + kCallAgain;
+    until([&] { return clock_.now() >= again; }, not_started);
+  }
+  roster_.generation = rows_.front().generation;
+  roster_.rank = own_.rank;
+  roster_.members = rows_;
+  for (int rank = 0; rank < size(); ++rank) {
+    if (roster_.at(rank).rank == rank && roster_.at(rank).size == size()) continue;
+    throw DataError("rank 0 sent a roster that is not in order");
+  }
 }
 
 std::optional<Visitor> Joiner::take_visitor(Purpose purpose, int rank) {

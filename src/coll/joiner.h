@@ -57,18 +57,9 @@ class Joiner {
   void gather();
   void consider(Visitor visitor);
   [[nodiscard]] Status objection(const wire::Hello& hello) const;
-  /// Calls until rank 0 takes this rank in and the roster is there.
   void call_rank_0();
-  /// How calls to rank 0 have gone.
-  struct Calls {
-    Time next{};
-    std::string last = {};
-    std::string earlier = {};
-    void fail(const std::string& why);
-  };
-  void ask_rank_0(Calls& calls);
-  /// Whether a call failed because rank 0 is not there again yet.
-  [[nodiscard]] bool is_premature(const Error& error) const;
+  /// Until it has answered and knows who calls.
+  void reach_rank_0();
   void meet_neighbours();
   void share_memory();
   void agree_to_start();

@@ -133,11 +133,16 @@ void Presence::receive(Visitor visitor) {
                      hello.generation == roster_.generation && hello.rank < roster_.size() &&
                      hello.incarnation == roster_.at(hello.rank).incarnation;
   if (!known) {
+    // One of us that joins again, before this process does: it may call later.
+    const bool early = hello.purpose == wire::Purpose::join &&
+                       hello.generation == roster_.generation && failure_.raised();
     Greeting greeting(*visitor.connection);
-    greeting.send(Status(ErrorKind::config_error, Code::failed_precondition,
+    greeting.send(Status(ErrorKind::config_error,
+                         early ? Code::unavailable : Code::failed_precondition,
                          fmt::format("rank {} is in generation {} already and takes nobody in",
                                      roster_.rank, roster_.generation)));
     greeting.flush();
+    if (early) return;
     log_warning("rank {}: {} called from {} for another generation or cluster: refused",
                 roster_.rank, wire::describe(hello), visitor.connection->peer());
     return;

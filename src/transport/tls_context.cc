@@ -28,6 +28,9 @@ constexpr unsigned char kCipherCode[2] = {0x13, 0x01};
 int refuse_certificates(X509_STORE_CTX* /*store*/, void* /*unused*/) { return 0; }
 
 tls::Context make_context(const SSL_METHOD* method) {
+  // A process may end while a thread of ours still writes: OpenSSL's cleaning up at exit would take
+  // its memory away under it. No effect if somebody has initialised OpenSSL before us.
+  OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
   tls::Context context(SSL_CTX_new(method));
   SSL_CTX* c = context.get();
   if (c == nullptr) cannot("make a context for TLS");

@@ -304,17 +304,6 @@ TEST_P(Programs, JoiningAgainAfterAFailureWorks) {
   }
 }
 
-TEST_P(Programs, WhoJoinsAgainWaitsForASlowRank0) {
-  ProcessCluster cluster({.ranks = 3,
-                          .scenario = "rejoin",
-                          .wire = GetParam(),
-                          .environment = {"TEST_LINGER_MS=300"}});
-  for (const Outcome& outcome : cluster.finish(15s)) {
-    EXPECT_TRUE(outcome.ok()) << outcome.how() << outcome.text;
-    EXPECT_THAT(outcome.text, HasSubstr("again in generation 2 after true"));
-  }
-}
-
 INSTANTIATE_TEST_SUITE_P(Over, Programs, testing::Values(Wire::local, Wire::tcp, Wire::tls),
                          [](const auto& wire) { return to_string(wire.param); });
 
