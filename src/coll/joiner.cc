@@ -537,6 +537,9 @@ void Joiner::call_rank_0() {
     } catch (const ConfigError& refusal) {
       // It has not left the generation yet in which we were together.
       if (refusal.code() != Code::unavailable) throw;
+    } catch (const PeerLost&) {
+      // Or was leaving it when we called.
+      if (own_.generation == 0 || lines_[0].heard) throw;
     }
     lines_.clear();
     rows_.clear();

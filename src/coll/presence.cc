@@ -134,8 +134,8 @@ void Presence::receive(Visitor visitor) {
                      hello.incarnation == roster_.at(hello.rank).incarnation;
   if (!known) {
     // One of us that joins again, before this process does: it may call later.
-    const bool early = hello.purpose == wire::Purpose::join &&
-                       hello.generation == roster_.generation && failure_.raised();
+    const bool early =
+        hello.purpose == wire::Purpose::join && hello.generation == roster_.generation;
     Greeting greeting(*visitor.connection);
     greeting.send(Status(ErrorKind::config_error,
                          early ? Code::unavailable : Code::failed_precondition,
