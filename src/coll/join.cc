@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <optional>
 
 #include "base/env.h"
+#include "base/mutex.h"
 #include "cluster/placement.h"
 #include "coll/engines.h"
 #include "coll/joiner.h"
@@ -32,6 +34,24 @@ void check(const JoinOptions& options) {
         "liveness: pulse must be positive, suspect at least two pulses, dead at least suspect");
   }
   check_session_options(options.options);
+}
+
+/// LOCKSTEP_KEY is read once and removed, since children of this process need not know it; whoever
+/// joins again gets what was read.
+std::string key_from_environment(const EnvironmentView& variables) {
+  static Mutex mutex;
+  static std::optional<transport::JobKey> known;
+  if (const auto key = variables("LOCKSTEP_KEY"); key && !key->empty()) {
+    const MutexLock lock(mutex);
+    known = transport::JobKey::from_text(*key, "LOCKSTEP_KEY");
+    ::unsetenv("LOCKSTEP_KEY");
+  }
+  {
+    const MutexLock lock(mutex);
+    if (known) return known->to_text();
+  }
+  const auto file = variables("LOCKSTEP_KEY_FILE");
+  return file && !file->empty() ? transport::JobKey::from_file(*file).to_text() : std::string();
 }
 
 }  // namespace
@@ -79,12 +99,8 @@ JoinOptions join_options_from_environment() {
   }
   options.insecure = is_set("LOCKSTEP_INSECURE");
   options.plaintext_data = is_set("LOCKSTEP_PLAINTEXT_DATA");
-  if (const auto key = variables("LOCKSTEP_KEY"); key && !key->empty()) {
-    options.key = transport::JobKey::from_text(*key, "LOCKSTEP_KEY").to_text();
-    ::unsetenv("LOCKSTEP_KEY");  // children of this process need not know it
-  } else if (const auto file = variables("LOCKSTEP_KEY_FILE"); file && !file->empty()) {
-    options.key = transport::JobKey::from_file(*file).to_text();
-  }
+  if (const auto address = variables("LOCKSTEP_BIND")) options.bind = *address;
+  options.key = key_from_environment(variables);
   return options;
 }
 

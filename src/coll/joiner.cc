@@ -66,6 +66,15 @@ std::string socket_file(const std::string& name) {
   return "unix:" + path;
 }
 
+/// `bind` is a host alone, whose port is that of the rank's entry, or has a port of its own.
+std::string listening_address(const std::string& bind, const std::string& entry) {
+  const bool bare_v6 = std::count(bind.begin(), bind.end(), ':') > 1 && bind.front() != '[';
+  const bool has_port = !bare_v6 && bind.find(':', bind.rfind(']') + 1) != std::string::npos;
+  if (has_port) return bind;
+  const int port = entry.empty() ? 0 : Address::parse(entry).port;
+  return bare_v6 ? fmt::format("[{}]:{}", bind, port) : fmt::format("{}:{}", bind, port);
+}
+
 /// What must be the same on all ranks, in words.
 std::string agreed_options(const JoinOptions& options) {
   return fmt::format("algorithms={} plaintext_data={}", options.options.algorithms,
@@ -249,8 +258,9 @@ void Joiner::open_doors() {
   const std::string& entry = addresses_[static_cast<std::size_t>(own_.rank)];
   const bool local = is_unix(addresses_.front());
   const std::string own_file = own_socket_file(own_);
-  if (!options_.bind.empty()) {
-    doors_.push_back(std::make_unique<Door>(*network_, options_.bind, guard()));
+  if (!options_.bind.empty() && !local) {
+    doors_.push_back(
+        std::make_unique<Door>(*network_, listening_address(options_.bind, entry), guard()));
   } else if (!entry.empty()) {
     doors_.push_back(
         std::make_unique<Door>(*network_, entry, is_unix(entry) ? Door::Guard() : guard()));

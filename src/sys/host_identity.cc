@@ -58,7 +58,7 @@ std::string runtime_directory() {
       if (::access(value, W_OK | X_OK) == 0) parent = value;
     }
   }
-  const std::string path = fmt::format("{}/lockstep-{}", parent, ::getuid());
+  std::string path = fmt::format("{}/lockstep-{}", parent, ::getuid());
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     raise(os_error("cannot make the directory " + path, errno));
   }

@@ -36,7 +36,8 @@ double sum_of(const std::filesystem::path& file, std::initializer_list<std::stri
 
 /// Files that were read count as used, but give way.
 double left_of(std::optional<double> limit, std::optional<double> used, double reclaimable) {
-  return limit && used ? std::max(*limit - *used + reclaimable, 0.0) : kUnlimited;
+  if (!limit || !used) return kUnlimited;
+  return std::max(*limit - *used + reclaimable, 0.0);
 }
 
 double mebibytes(double bytes) { return bytes / (1 << 20); }

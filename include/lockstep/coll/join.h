@@ -37,7 +37,7 @@ struct JoinOptions {
   bool insecure = false;
   /// With a key: callers are authenticated, but data travels unencrypted.
   bool plaintext_data = false;
-  /// Where to listen instead of the own entry of `addresses`.
+  /// Where to listen instead of the own entry of `addresses`: a host, or a host and a port.
   std::string bind = {};
   /// For all ranks to arrive. Those missing are named every five seconds.
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);
