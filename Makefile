@@ -31,7 +31,7 @@ BENCHES := bench/kernel/bench_kernel bench/coll/bench_collectives
 CMAKE_BUILD = cmake --build build/$(1) --parallel $(JOBS)
 
 .PHONY: help deps build test train stress chaos stranger format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input bench-peers \
-        check check-format check-layers check-clang check-tidy check-ubsan check-asan check-tsan check-tsan-core \
+        check check-format check-layers check-clang check-tidy check-ubsan check-asan check-asan-parsers check-tsan check-tsan-core \
         check-torch check-clang-torch check-tidy-torch check-asan-torch check-blas check-mpi check-install
 
 help: ## This list
@@ -112,6 +112,14 @@ check-asan check-tsan check-tsan-core check-ubsan: check-%: build/%/build.ninja
 check-asan-torch: build/asan-torch/build.ninja ## The torch half's tests under AddressSanitizer
 	$(call CMAKE_BUILD,asan-torch) --target test_tensor test_strategy strategy_stress
 	ctest --test-dir build/asan-torch -L fast -R '^(tensor|strategy)' -j $(TEST_JOBS) --output-on-failure --no-tests=error
+
+# What reads other people's bytes: files, frames, addresses, descriptions of clusters.
+PARSER_TESTS := test_sys test_wire_abort test_wire_descriptor test_wire_frame test_cluster \
+                test_format_arrays test_format_example test_format_records test_transport_keys test_transport_stream
+check-asan-parsers: build/asan/build.ninja ## Those of the parsers alone
+	$(call CMAKE_BUILD,asan) --target $(PARSER_TESTS)
+	ctest --test-dir build/asan -L fast -R '^(sys|wire|cluster|format|transport_keys|transport_stream)' -j $(TEST_JOBS) \
+	  --output-on-failure --no-tests=error
 
 check-asan: ## Fast tests under AddressSanitizer
 check-tsan: ## Fast tests under ThreadSanitizer
