@@ -97,17 +97,21 @@ class Staged {
     const auto summed = [](std::uint64_t j) { return static_cast<std::uint32_t>(2 * j + 4); };
     for (std::uint64_t i = 0; i < chunks_ + 2; ++i) {
       stage(i, part(i, b_.rank()), staged(i));
-      if (i >= 1 && i - 1 < chunks_) {
-        const std::uint64_t j = i - 1;
-        b_.await_others(staged(j));
-        const Slice mine = part(j, b_.rank());
-        const Place targets[] = {b_.output(chunk(j).begin + mine.begin),
-                                 shifted(result(b_.rank(), j), mine.begin)};
-        b_.reduce(pieces(j, mine.begin), targets, mine.count(), Finish::yes);
-        b_.publish(summed(j));
-      }
+      if (i >= 1) add_part(i - 1, staged(i - 1), summed(i - 1));
       if (i >= 2) collect(i - 2, summed(i - 2));
     }
+  }
+
+  /// Adds this rank's part of chunk j, if it has one: a small chunk is not divided among all.
+  void add_part(std::uint64_t j, std::uint32_t staged, std::uint32_t summed) {
+    if (j >= chunks_) return;
+    const Slice mine = part(j, b_.rank());
+    if (mine.count() == 0) return;
+    b_.await_others(staged);
+    const Place targets[] = {b_.output(chunk(j).begin + mine.begin),
+                             shifted(result(b_.rank(), j), mine.begin)};
+    b_.reduce(pieces(j, mine.begin), targets, mine.count(), Finish::yes);
+    b_.publish(summed);
   }
 
   void collect(std::uint64_t j, std::uint32_t number) {
