@@ -30,7 +30,7 @@ BENCHES := bench/kernel/bench_kernel bench/coll/bench_collectives
 
 CMAKE_BUILD = cmake --build build/$(1) --parallel $(JOBS)
 
-.PHONY: help deps build test train stress chaos stranger format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input bench-peers \
+.PHONY: help deps build test test-transports train stress chaos stranger format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input bench-peers \
         check check-format check-layers check-clang check-tidy check-ubsan check-asan check-asan-parsers check-tsan check-tsan-core \
         check-torch check-clang-torch check-tidy-torch check-asan-torch check-blas check-mpi check-install
 
@@ -53,6 +53,9 @@ test: build ## Build, then run the fast tests
 	@ctest --test-dir build/dev -L fast -j $(TEST_JOBS) --output-on-failure --no-tests=error \
 	  || { echo "make test: FAILED, see above"; exit 1; }
 	@echo "make test: all fast tests passed"
+
+test-transports: build ## Every collective over every transport and layout
+	ctest --test-dir build/dev -L transports -j $(TEST_JOBS) --output-on-failure --no-tests=error
 
 train: build/dev/build.ninja ## Train a net on Fashion-MNIST with two replicas (TRAIN_ARGS for options)
 	$(call CMAKE_BUILD,dev) --target fashion_mnist

@@ -1,66 +1,14 @@
 // Every collective over every transport gives the bits that threads give (which the plan checker
 // proves), and goes over the transport it should.
-#include <fmt/format.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
-#include <mutex>
-#include <sstream>
+#include <string>
+#include <vector>
 
-#include "lockstep/coll.h"
-#include "tests/processes/cluster.h"
-#include "tests/processes/exercise.h"
+#include "tests/processes/same_bits.h"
 
 namespace lockstep::processes {
 namespace {
-
-using namespace std::chrono_literals;
-using testing::HasSubstr;
-
-using Lines = std::vector<std::string>;
-
-/// What each rank's exercise gives over threads.
-const std::vector<Lines>& expected(int ranks) {
-  static std::map<int, std::vector<Lines>> known;
-  auto& lines = known[ranks];
-  if (lines.empty()) {
-    lines.resize(static_cast<std::size_t>(ranks));
-    std::mutex mutex;
-    coll::run_ranks(ranks, [&](coll::Session& group) {
-      Lines own = exercise(group, Buffers::own);
-      const std::lock_guard lock(mutex);
-      lines[static_cast<std::size_t>(group.rank())] = std::move(own);
-    });
-  }
-  return lines;
-}
-
-Lines results_in(const std::string& text) {
-  Lines lines;
-  std::istringstream stream(text);
-  const std::string prefix = "result ";
-  for (std::string line; std::getline(stream, line);) {
-    if (line.rfind(prefix, 0) == 0) lines.push_back(line.substr(prefix.size()));
-  }
-  return lines;
-}
-
-void expect_same_bits(const ClusterOptions& options, const std::string& transport) {
-  ProcessCluster cluster(options);
-  const auto outcomes = cluster.finish(50s);
-  for (int rank = 0; rank < options.ranks; ++rank) {
-    const Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
-    ASSERT_TRUE(outcome.ok()) << "rank " << rank << ": "
-                              << (outcome.ended ? outcome.ended->to_string() : "hung") << "\n"
-                              << outcome.text.substr(0, 2000);
-    EXPECT_THAT(outcome.text, HasSubstr(fmt::format("by {} generation", transport)));
-    const Lines got = results_in(outcome.text);
-    const Lines& want = expected(options.ranks)[static_cast<std::size_t>(rank)];
-    ASSERT_EQ(got.size(), want.size());
-    for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], want[i]) << "rank " << rank;
-  }
-}
 
 class SharedMemory : public testing::TestWithParam<int> {};
 
@@ -71,13 +19,6 @@ TEST_P(SharedMemory, BuffersOfTheSession) {
   expect_same_bits({.ranks = GetParam(), .scenario = "exercise session"}, "shared memory");
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, SharedMemory, testing::Values(2, 3, 4, 5, 8));
-
-TEST(OneProcess, NeedsNobody) {
-  ProcessCluster cluster({.ranks = 1, .scenario = "exercise own"});
-  const auto outcomes = cluster.finish(50s);
-  ASSERT_TRUE(outcomes[0].ok()) << outcomes[0].text;
-  EXPECT_EQ(results_in(outcomes[0].text), expected(1)[0]);
-}
 
 class Streams : public testing::TestWithParam<int> {};
 
