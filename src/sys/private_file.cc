@@ -41,7 +41,9 @@ Descriptor open_file(const std::string& path) {
   throw ConfigError(why.message(), why.code());
 }
 
-void check(const std::string& path, const struct stat& file) {
+}  // namespace
+
+void check_private(const std::string& path, const struct stat& file) {
   if (!S_ISREG(file.st_mode)) {
     throw ConfigError(fmt::format("{} is not a regular file; a secret must be in one", path),
                       Code::failed_precondition);
@@ -62,15 +64,13 @@ void check(const std::string& path, const struct stat& file) {
   }
 }
 
-}  // namespace
-
 std::size_t read_private_file(const std::string& path, std::span<std::byte> into) {
   const Descriptor file = open_file(path);
   struct stat info {};
   if (::fstat(file.get(), &info) != 0) {
     raise(os_error(fmt::format("cannot look at {}", path), errno));
   }
-  check(path, info);
+  check_private(path, info);
   if (static_cast<std::size_t>(info.st_size) > into.size()) {
     throw ConfigError(fmt::format("{} has {} bytes, which is too long; at most {} can be right",
                                   path, info.st_size, into.size()));

@@ -1,6 +1,8 @@
 // Files that hold a secret: read only if nobody else could have read or written them.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <span>
 #include <string>
@@ -12,5 +14,9 @@ namespace lockstep::sys {
 /// `into`. ConfigError otherwise, which names the file, what is wrong and the command that mends
 /// it, and nothing of the content.
 std::size_t read_private_file(const std::string& path, std::span<std::byte> into);
+
+/// What read_private_file() asks of kind, owner and mode; apart, since only root can make a file
+/// that belongs to somebody else.
+void check_private(const std::string& path, const struct stat& file);
 
 }  // namespace lockstep::sys
