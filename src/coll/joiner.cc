@@ -10,8 +10,9 @@
 #include <utility>
 
 #include "base/log.h"
+#include "coll/admission.h"
 #include "coll/generation.h"
-#include "sys/address.h"
+#include "coll/meeting.h"
 #include "sys/descriptor_passing.h"
 #include "sys/host_identity.h"
 #include "sys/os_error.h"
@@ -24,10 +25,8 @@
 namespace lockstep::coll {
 namespace {
 
-using sys::Address;
 using wire::Purpose;
 
-constexpr std::uint32_t kLibrary = (0U << 16) | (1U << 8) | 0U;
 constexpr auto kLook = std::chrono::milliseconds(1);
 constexpr auto kCallAgain = std::chrono::milliseconds(50);
 constexpr auto kNoticeEvery = std::chrono::seconds(5);
@@ -45,68 +44,6 @@ std::uint64_t random_number() {
   const auto got = sys::retry_on_signal([&] { return ::getrandom(&number, sizeof(number), 0); });
   if (got != sizeof(number)) raise(sys::os_error("cannot have random numbers", errno));
   return number;
-}
-
-bool is_unix(const std::string& address) { return address.rfind("unix:", 0) == 0; }
-
-bool is_loopback(const std::string& address) {
-  if (address.empty() || is_unix(address)) return false;
-  const std::string host = Address::parse(address).host;
-  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
-}
-
-std::string socket_file(const std::string& name) {
-  const std::string path = sys::runtime_directory() + "/" + name;
-  if (path.size() > sys::kMaxUnixPath) {
-    throw ConfigError(
-        fmt::format("{} is too long for a socket; set XDG_RUNTIME_DIR to a shorter "
-                    "directory",
-                    path));
-  }
-  return "unix:" + path;
-}
-
-/// `bind` is a host alone, whose port is that of the rank's entry, or has a port of its own.
-std::string listening_address(const std::string& bind, const std::string& entry) {
-  const bool bare_v6 = std::count(bind.begin(), bind.end(), ':') > 1 && bind.front() != '[';
-  const bool has_port = !bare_v6 && bind.find(':', bind.rfind(']') + 1) != std::string::npos;
-  if (has_port) return bind;
-  const int port = entry.empty() ? 0 : Address::parse(entry).port;
-  return bare_v6 ? fmt::format("[{}]:{}", bind, port) : fmt::format("{}:{}", bind, port);
-}
-
-/// What must be the same on all ranks, in words.
-std::string agreed_options(const JoinOptions& options) {
-  return fmt::format("algorithms={} plaintext_data={}", options.options.algorithms,
-                     options.plaintext_data);
-}
-
-std::string own_socket_file(const wire::Hello& member) {
-  return socket_file(fmt::format("{:016x}", member.incarnation));
-}
-
-/// A rank that was killed leaves its socket file behind, under a name that nobody will use again.
-void remove_files_of_the_dead(const std::vector<wire::Hello>& members, const wire::Hello& own) {
-  for (const wire::Hello& member : members) {
-    if (member.host != own.host || member.incarnation == own.incarnation) continue;
-    sys::remove_stale_socket(own_socket_file(member));
-  }
-}
-
-/// Where this rank reaches another: on its host through a socket file, which each rank has.
-std::string reachable_address(const Roster& roster, int rank) {
-  const wire::Hello& member = roster.at(rank);
-  std::string address(member.address_text());
-  if (is_unix(address) || !roster.same_host(roster.rank, rank)) return address;
-  return own_socket_file(member);
-}
-
-std::unique_ptr<sys::Connection> protected_call(sys::Network& network, const Protection* protection,
-                                                const std::string& address, int rank,
-                                                transport::Plane plane) {
-  auto connection = network.connect(address);
-  if (protection == nullptr || is_unix(address)) return connection;
-  return protection->call(std::move(connection), rank, plane);
 }
 
 // A neighbour that dies here breaks these connections, and so does one that gives up because of
@@ -140,7 +77,7 @@ Joiner::Joiner(const JoinOptions& options)
       deadline_(Deadline::after(began_, options.timeout)),
       next_notice_(began_ + kNoticeEvery),
       control_(options.addresses.size()) {
-  own_.library = kLibrary;
+  own_.library = LOCKSTEP_LIBRARY_NUMBER;
   own_.rank = options_.rank;
   own_.size = size();
   own_.replicas = options_.options.replicas;
@@ -213,39 +150,16 @@ Joined Joiner::run() {
 }
 
 void Joiner::check_addresses() {
-  if (addresses_.front().empty()) throw ConfigError("rank 0 has no address");
-  std::vector<int> loopback;
-  std::vector<int> remote;
-  for (int rank = 0; rank < size(); ++rank) {
-    const std::string& address = addresses_[static_cast<std::size_t>(rank)];
-    if (address.empty()) continue;
-    if (!is_unix(address)) (void)Address::parse(address);
-    if (is_loopback(address) && !sys::host_is_named()) {
-      loopback.push_back(rank);
-    } else if (!is_unix(address)) {
-      remote.push_back(rank);
-    }
-  }
-  if (!loopback.empty() && !remote.empty()) {
-    throw ConfigError(fmt::format(
-        "rank {} has the address {}, which other machines cannot reach, but rank {} is at {}; give "
-        "every rank the name or number under which the others know its machine",
-        loopback.front(), addresses_[static_cast<std::size_t>(loopback.front())], remote.front(),
-        addresses_[static_cast<std::size_t>(remote.front())]));
-  }
-  if (!loopback.empty()) {
-    // All on this machine: no port is opened, a socket of this user's stands for it.
-    for (std::string& address : addresses_) {
-      if (address.empty()) continue;
-      address = socket_file(fmt::format("{}-{:016x}", Address::parse(address).port, own_.cluster));
-    }
-  } else if (!remote.empty() && !options_.key.empty()) {
+  const Meeting meeting = meeting_of(options_.addresses, own_.cluster);
+  addresses_ = meeting.addresses;
+  if (!meeting.between_machines) return;
+  if (!options_.key.empty()) {
     protection_ = std::make_shared<Protection>(
         transport::JobKey::from_text(options_.key, "the key"), fmt::format("{:016x}", own_.cluster),
         own_.rank,
         options_.plaintext_data ? ProtectedConnection::After::plain
                                 : ProtectedConnection::After::encrypted);
-  } else if (!remote.empty() && !options_.insecure) {
+  } else if (!options_.insecure) {
     throw ConfigError(
         "ranks on several machines need a key, so that nobody else can join: make one with\n"
         "  head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \\n' > key && chmod 600 key\n"
@@ -424,52 +338,11 @@ void Joiner::gather() {
   }
 }
 
-Status Joiner::objection(const wire::Hello& hello) const {
-  const auto refused = [&](Code code, const std::string& why) {
-    return Status(ErrorKind::config_error, code,
-                  fmt::format("{} cannot join: {}", wire::describe(hello), why), {});
-  };
-  if (hello.library != own_.library) {
-    return refused(Code::failed_precondition,
-                   fmt::format("it has version {}.{}.{} of lockstep, rank 0 {}.{}.{}",
-                               hello.library >> 16, hello.library >> 8 & 255, hello.library & 255,
-                               own_.library >> 16, own_.library >> 8 & 255, own_.library & 255));
-  }
-  if (hello.size != own_.size) {
-    return refused(Code::invalid_argument,
-                   fmt::format("it was given {} ranks, rank 0 {}", hello.size, own_.size));
-  }
-  if (hello.cluster != own_.cluster) {
-    const std::string& entry = options_.addresses[static_cast<std::size_t>(hello.rank)];
-    return refused(Code::invalid_argument,
-                   fmt::format("it was given other addresses than rank 0, which knows it as \"{}\" "
-                               "and itself as \"{}\"; compare the descriptions of the cluster",
-                               entry, options_.addresses.front()));
-  }
-  if (hello.options != own_.options) {
-    return refused(Code::invalid_argument, fmt::format("it was given other options; rank 0 has {}",
-                                                       agreed_options(options_)));
-  }
-  if (hello.rank == 0) return refused(Code::already_exists, "rank 0 is the process it called");
-  if (const auto taken = lines_.find(hello.rank); taken != lines_.end()) {
-    return refused(Code::already_exists,
-                   fmt::format("that rank has joined already as pid {} on {}",
-                               taken->second.hello.pid, taken->second.hello.host_name_text()));
-  }
-  if (hello.arithmetic != own_.arithmetic) {
-    const std::string difference = fmt::format(
-        "{} computes with other libraries or settings than rank 0 ({}): results will not have the "
-        "same bits on every layout",
-        wire::describe(hello), options_.arithmetic);
-    if (options_.require_same_bits) return refused(Code::failed_precondition, difference);
-    log_warning("{}", difference);
-  }
-  return {};
-}
-
 void Joiner::consider(Visitor visitor) {
   auto greeting = std::make_unique<Greeting>(*visitor.connection);
-  Status why = objection(visitor.hello);
+  const auto taken = lines_.find(visitor.hello.rank);
+  Status why = objection(visitor.hello, own_, options_,
+                         taken != lines_.end() ? &taken->second.hello : nullptr);
   if (own_.rank != 0) {
     why = Status(ErrorKind::config_error, Code::invalid_argument,
                  fmt::format("{} asked rank {} to take it in, but rank 0 does that; compare the "

@@ -56,7 +56,6 @@ class Joiner {
   void close_spare_door();
   void gather();
   void consider(Visitor visitor);
-  [[nodiscard]] Status objection(const wire::Hello& hello) const;
   void call_rank_0();
   /// Until it has answered and knows who calls.
   void reach_rank_0();

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "coll/meeting.h"
+
 namespace lockstep::coll {
 namespace {
 
@@ -97,6 +99,13 @@ std::unique_ptr<sys::Connection> Protection::call(std::unique_ptr<sys::Connectio
 std::unique_ptr<sys::Connection> Protection::answer(std::unique_ptr<sys::Connection> inner) const {
   return std::make_unique<ProtectedConnection>(server_.accept(std::move(inner)), data_after_,
                                                false);
+}
+
+std::unique_ptr<sys::Connection> protected_call(sys::Network& network, const Protection* protection,
+                                                const std::string& address, int rank, Plane plane) {
+  auto connection = network.connect(address);
+  if (protection == nullptr || is_unix(address)) return connection;
+  return protection->call(std::move(connection), rank, plane);
 }
 
 }  // namespace lockstep::coll

@@ -75,4 +75,9 @@ class Protection {
   transport::TlsServer server_;
 };
 
+/// Starts calling a rank: with protection where there is any and the address is another machine's.
+std::unique_ptr<sys::Connection> protected_call(sys::Network& network, const Protection* protection,
+                                                const std::string& address, int rank,
+                                                transport::Plane plane);
+
 }  // namespace lockstep::coll

@@ -1,0 +1,58 @@
+#include "coll/admission.h"
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+
+namespace lockstep::coll {
+
+std::string agreed_options(const JoinOptions& options) {
+  return fmt::format("algorithms={} plaintext_data={}", options.options.algorithms,
+                     options.plaintext_data);
+}
+
+Status objection(const wire::Hello& caller, const wire::Hello& own, const JoinOptions& options,
+                 const wire::Hello* taken) {
+  const auto refused = [&](Code code, const std::string& why) {
+    return Status(ErrorKind::config_error, code,
+                  fmt::format("{} cannot join: {}", wire::describe(caller), why), {});
+  };
+  if (caller.library != own.library) {
+    return refused(
+        Code::failed_precondition,
+        fmt::format("it has version {}.{}.{} of lockstep, rank 0 {}.{}.{}", caller.library >> 16,
+                    caller.library >> 8 & 255, caller.library & 255, own.library >> 16,
+                    own.library >> 8 & 255, own.library & 255));
+  }
+  if (caller.size != own.size) {
+    return refused(Code::invalid_argument,
+                   fmt::format("it was given {} ranks, rank 0 {}", caller.size, own.size));
+  }
+  if (caller.cluster != own.cluster) {
+    const std::string& entry = options.addresses[static_cast<std::size_t>(caller.rank)];
+    return refused(Code::invalid_argument,
+                   fmt::format("it was given other addresses than rank 0, which knows it as \"{}\" "
+                               "and itself as \"{}\"; compare the descriptions of the cluster",
+                               entry, options.addresses.front()));
+  }
+  if (caller.options != own.options) {
+    return refused(Code::invalid_argument, fmt::format("it was given other options; rank 0 has {}",
+                                                       agreed_options(options)));
+  }
+  if (caller.rank == 0) return refused(Code::already_exists, "rank 0 is the process it called");
+  if (taken != nullptr) {
+    return refused(Code::already_exists, fmt::format("that rank has joined already as pid {} on {}",
+                                                     taken->pid, taken->host_name_text()));
+  }
+  if (caller.arithmetic != own.arithmetic) {
+    const std::string difference = fmt::format(
+        "{} computes with other libraries or settings than rank 0 ({}): results will not have the "
+        "same bits on every layout",
+        wire::describe(caller), options.arithmetic);
+    if (options.require_same_bits) return refused(Code::failed_precondition, difference);
+    log_warning("{}", difference);
+  }
+  return {};
+}
+
+}  // namespace lockstep::coll

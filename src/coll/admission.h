@@ -1,0 +1,21 @@
+// Admission: whether a rank may join, by what it says of itself.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "lockstep/coll/join.h"
+#include "wire/hello.h"
+
+namespace lockstep::coll {
+
+/// What must be the same on all ranks, in words.
+std::string agreed_options(const JoinOptions& options);
+
+/// ConfigError naming the difference if the one that calls was given something else than rank 0,
+/// whose own Hello and options these are; ok if it may join. `taken` is who has that rank already,
+/// null if nobody. Ranks that compute otherwise get a warning, unless they must not.
+Status objection(const wire::Hello& caller, const wire::Hello& own, const JoinOptions& options,
+                 const wire::Hello* taken);
+
+}  // namespace lockstep::coll
