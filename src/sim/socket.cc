@@ -22,7 +22,7 @@ const Mine& own(const Base& object) {
 
 }  // namespace
 
-bool Socket::ready(sys::Poller::Interest interest) const noexcept {
+bool Socket::ready_for(sys::Poller::Interest interest) const noexcept {
   using Interest = sys::Poller::Interest;
   const bool reads = interest == Interest::read || interest == Interest::read_write;
   const bool writes = interest == Interest::write || interest == Interest::read_write;
@@ -72,7 +72,7 @@ void SimPoller::forget(sys::Listener& listener) noexcept {
 bool SimPoller::ready() const noexcept {
   return woken_ ||
          std::any_of(sockets_.begin(), sockets_.end(),
-                     [](const Watched& w) { return w.socket->ready(w.interest); }) ||
+                     [](const Watched& w) { return w.socket->ready_for(w.interest); }) ||
          std::any_of(listeners_.begin(), listeners_.end(),
                      [](const ListeningSocket* l) { return l->ready(); });
 }

@@ -38,7 +38,7 @@ class Socket final : public sys::Connection {
   [[nodiscard]] Status error() const override { return channel_.error(side_); }
   [[nodiscard]] std::string peer() const override { return channel_.peer_address(side_); }
 
-  [[nodiscard]] bool ready(sys::Poller::Interest interest) const noexcept;
+  [[nodiscard]] bool ready_for(sys::Poller::Interest interest) const noexcept;
 
  private:
   Channel& channel_;
