@@ -219,17 +219,31 @@ Session Session::split(Split how, const CallOptions& options, Here here) {
   return Session(impl_->subgroup(colors, keys));
 }
 
+namespace {
+
+/// Ends the generation: `rank` is to blame and `what` it did.
+void end_generation(transport::Generation& generation, ErrorKind kind, Code code, int rank,
+                    const char* what, const std::string& reason) noexcept {
+  try {
+    generation.fail({kind, code, fmt::format("rank {} {}: {}", rank, what, reason), {rank}});
+  } catch (...) {
+    generation.fail({kind, code, {}});
+  }
+}
+
+}  // namespace
+
 void Session::abort(const std::string& reason) noexcept {
   if (!impl_) return;  // handed on to somebody else
-  try {
-    impl_->generation().fail(
-        {ErrorKind::cancelled,
-         Code::cancelled,
-         fmt::format("rank {} aborted the group: {}", impl_->spec().members[rank()], reason),
-         {impl_->spec().members[rank()]}});
-  } catch (...) {
-    impl_->generation().fail({ErrorKind::cancelled, Code::cancelled, {}});
-  }
+  end_generation(impl_->generation(), ErrorKind::cancelled, Code::cancelled,
+                 impl_->spec().members[static_cast<std::size_t>(rank())], "aborted the group",
+                 reason);
+}
+
+void Session::abandon(const std::string& reason) noexcept {
+  if (!impl_) return;
+  end_generation(impl_->generation(), ErrorKind::peer_lost, Code::unavailable,
+                 impl_->spec().members[static_cast<std::size_t>(rank())], "cannot go on", reason);
 }
 
 void Session::check() const {

@@ -136,6 +136,9 @@ class Session {
   /// Ends the generation on every rank: waits and later calls throw Cancelled with this reason. Any
   /// thread.
   void abort(const std::string& reason) noexcept;
+  /// This rank cannot go on, for a reason of its own: as abort(), but the others throw PeerLost
+  /// that names it.
+  void abandon(const std::string& reason) noexcept;
   /// Throws what ended the generation, if it has ended.
   void check() const;
 
