@@ -30,7 +30,7 @@ BENCHES := bench/kernel/bench_kernel bench/coll/bench_collectives
 
 CMAKE_BUILD = cmake --build build/$(1) --parallel $(JOBS)
 
-.PHONY: help deps build test test-transports train stress chaos stranger format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input bench-peers \
+.PHONY: help deps build test test-transports train stress same-bits chaos stranger format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input bench-peers \
         check check-format check-layers check-clang check-tidy check-ubsan check-asan check-asan-parsers check-tsan check-tsan-core \
         check-torch check-clang-torch check-tidy-torch check-asan-torch check-blas check-mpi check-install
 
@@ -64,6 +64,10 @@ train: build/dev/build.ninja ## Train a net on Fashion-MNIST with two replicas (
 stress: build/dev/build.ninja ## 100,000 merge calls on 2, 4 and 8 lanes with delays and exceptions
 	$(call CMAKE_BUILD,dev) --target strategy_stress
 	@build/dev/tests/strategy/strategy_stress $(STRESS_ARGS)
+
+same-bits: build/dev/build.ninja ## Train in every layout and compare the weights' digests
+	$(call CMAKE_BUILD,dev) --target same_bits
+	@build/dev/tests/train/same_bits
 
 chaos: build/dev/build.ninja ## Kill and stop ranks at random in RUNS clusters, from SEED on
 	$(call CMAKE_BUILD,dev) --target chaos

@@ -396,12 +396,12 @@ DistributedDataset<T> Strategy::distribute(const Dataset<T, B>& dataset,
   static_assert(detail::IsTensorNest<T>::value,
                 "lockstep: distribute() takes a dataset of nests of tensors; map() it first");
   detail::Distribution how = detail::make_distribution(*this, "distribute", options, false);
-  if (how.devices->size() * static_cast<std::size_t>(options.workers.count) > 1) {
+  if (how.devices->size() * static_cast<std::size_t>(how.options.workers.count) > 1) {
     detail::require_batches(*dataset.stage());
   }
   std::string explanation;
   detail::StageOfPtr<T> own = detail::worker_stage(dataset.stage(), how, explanation);
-  how.pads = detail::can_pad(*own, options.workers.count);
+  how.pads = detail::can_pad(*own, how.options.workers.count);
   how.explanation = std::move(explanation);
   return {{{std::move(own)}, dataset.stage()}, std::move(how)};
 }
@@ -419,16 +419,16 @@ auto Strategy::distribute_from_function(F&& fn, const InputOptions& options) {
       detail::make_distribution(*this, "distribute_from_function", options, true);
   const auto local = static_cast<int>(how.devices->size());
   const bool per_replica = options.replication_mode == InputReplicationMode::per_replica;
-  const int replicas = local * options.workers.count;
+  const int replicas = local * how.options.workers.count;
   std::vector<detail::StageOfPtr<T>> streams;
   for (int i = 0; i < (per_replica ? local : 1); ++i) {
-    const InputContext context{per_replica ? local : options.workers.count,
-                               per_replica ? i : options.workers.index, replicas};
+    const InputContext context{per_replica ? local : how.options.workers.count,
+                               per_replica ? i : how.options.workers.index, replicas};
     streams.push_back(fn(context).stage());
   }
   how.explanation = per_replica ? "replicas: each has a dataset of its own\n"
                                 : "replicas: each takes the next element, whole\n";
-  how.pads = detail::can_pad(*streams.front(), options.workers.count);
+  how.pads = detail::can_pad(*streams.front(), how.options.workers.count);
   detail::StageOfPtr<T> like = detail::fullest(streams.front());
   return DistributedDataset<T>({std::move(streams), std::move(like)}, std::move(how));
 }

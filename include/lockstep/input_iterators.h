@@ -141,8 +141,8 @@ auto Strategy::make_input_fn_iterator(F&& fn, InputReplicationMode mode,
   detail::Distribution how =
       detail::make_distribution(*this, "make_input_fn_iterator", options, true);
   const auto local = static_cast<int>(how.devices->size());
-  const InputContext context{options.workers.count, options.workers.index,
-                             local * options.workers.count};
+  const InputContext context{how.options.workers.count, how.options.workers.index,
+                             local * how.options.workers.count};
   auto input = fn(context);
   using Input = decltype(input);
   if constexpr (requires { input.stage(); }) {
@@ -156,7 +156,8 @@ auto Strategy::make_input_fn_iterator(F&& fn, InputReplicationMode mode,
     using T = std::remove_cvref_t<std::invoke_result_t<Input&>>;
     // Never ends, so there is nothing to start anew: the same calls go on.
     auto call = std::make_shared<Input>(std::move(input));
-    const auto next = [call, devices = how.devices, core = how.core, workers = options.workers] {
+    const auto next = [call, devices = how.devices, core = how.core,
+                       workers = how.options.workers] {
       std::vector<T> values;
       std::vector<std::int64_t> rows;
       std::int64_t all = 0;
@@ -194,12 +195,12 @@ auto DistributionStrategy::distribute_dataset(F&& dataset_fn, const InputOptions
   detail::Distribution how =
       detail::make_distribution(*strategy_, "distribute_dataset", options, false);
   const detail::ShardChoice choice =
-      detail::choose_sharding(dataset.stage(), options.workers.count, options.workers.index,
+      detail::choose_sharding(dataset.stage(), how.options.workers.count, how.options.workers.index,
                               detail::auto_shard_policy(*dataset.stage()));
   how.explanation = "workers: " + choice.why + "\n";
   const detail::StagePtr own =
       choice.by == detail::Sharding::data
-          ? choice.stage->sharded(options.workers.count, options.workers.index)
+          ? choice.stage->sharded(how.options.workers.count, how.options.workers.index)
           : choice.stage;
   return PerDeviceDataset<T>(detail::whole_rounds(detail::as_stage_of<T>(own), std::move(how)));
 }

@@ -5,7 +5,11 @@
 //   for (const Variable& w : net.variables()) ...   // the parameters, as mirrored variables
 //
 // The first copy is constructed as it would be alone; the others take over its parameters and
-// buffers. Constructing leaves libtorch's default generator as one construction would.
+// buffers, and those of other workers the chief's. Constructing leaves libtorch's default generator
+// as one construction would. A parameter that a module has under two names is one variable.
+//
+// Buffers (running statistics of batch normalisation) belong to their replica: each follows the
+// rows that its replica saw. sync_buffers() makes them equal, before saving or evaluating.
 #pragma once
 
 // clang-format off
@@ -15,6 +19,7 @@
 #include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,6 +28,8 @@
 #include "lockstep/strategy.h"
 
 namespace lockstep {
+
+enum class BufferSync : std::uint8_t { first_replica, mean };
 
 namespace detail {
 
@@ -41,9 +48,16 @@ class DefaultGeneratorState {
 /// Makes `copy` equal to `first`: parameters and buffers by name. InvalidUsage if they differ in
 /// names or shapes.
 void take_over(torch::nn::Module& copy, const torch::nn::Module& first, int replica);
+/// The chief's parameters and buffers, and whether all workers have the same net; nothing to do for
+/// one worker.
+void take_from_chief(Strategy& strategy, torch::nn::Module& first);
 /// The parameters of all copies as variables; one that appears twice in a module is one variable.
 std::vector<Variable> parameters_as_variables(Strategy& strategy,
                                               const std::vector<torch::nn::Module*>& copies);
+
+void sync_buffers(StrategyCore& core, const std::vector<torch::nn::Module*>& copies,
+                  BufferSync how);
+std::uint64_t digest_of(const torch::nn::Module& module);
 
 template <class Net>
 torch::nn::Module& module_of(Net& net) {
@@ -69,13 +83,28 @@ class Model {
   /// Trainable and frozen parameters, in the module's order.
   [[nodiscard]] const std::vector<Variable>& variables() const noexcept { return *variables_; }
 
-  Model(std::vector<std::unique_ptr<Net>> copies, std::vector<Variable> variables)
+  /// In cross-replica context: every copy's buffers become those of replica 0, or their mean over
+  /// all replicas (integers: replica 0's).
+  void sync_buffers(BufferSync how = BufferSync::first_replica) const {
+    std::vector<torch::nn::Module*> modules;
+    for (int i = 0; i < size(); ++i) modules.push_back(&detail::module_of((*this)[i]));
+    detail::sync_buffers(*strategy_, modules, how);
+  }
+  /// A digest of all parameters of a copy; equal bits, equal digests.
+  [[nodiscard]] std::uint64_t digest(int replica = 0) const {
+    return detail::digest_of(detail::module_of((*this)[replica]));
+  }
+
+  Model(std::vector<std::unique_ptr<Net>> copies, std::vector<Variable> variables,
+        std::shared_ptr<detail::StrategyCore> strategy)
       : copies_(std::make_shared<std::vector<std::unique_ptr<Net>>>(std::move(copies))),
-        variables_(std::make_shared<std::vector<Variable>>(std::move(variables))) {}
+        variables_(std::make_shared<std::vector<Variable>>(std::move(variables))),
+        strategy_(std::move(strategy)) {}
 
  private:
   std::shared_ptr<std::vector<std::unique_ptr<Net>>> copies_;
   std::shared_ptr<std::vector<Variable>> variables_;
+  std::shared_ptr<detail::StrategyCore> strategy_;
 };
 
 template <class Net, class... Args>
@@ -85,14 +114,15 @@ Model<Net> Strategy::create(const Args&... args) {
   std::vector<torch::nn::Module*> modules;
   copies.push_back(std::make_unique<Net>(args...));
   modules.push_back(&detail::module_of(*copies.front()));
+  detail::take_from_chief(*this, *modules.front());
   const detail::DefaultGeneratorState as_after_one;
-  for (int i = 1; i < num_replicas_in_sync(); ++i) {
+  for (int i = 1; i < static_cast<int>(detail::replica_devices(*this)->size()); ++i) {
     copies.push_back(std::make_unique<Net>(args...));
     modules.push_back(&detail::module_of(*copies.back()));
     detail::take_over(*modules.back(), *modules.front(), i);
   }
   std::vector<Variable> variables = detail::parameters_as_variables(*this, modules);
-  return Model<Net>(std::move(copies), std::move(variables));
+  return Model<Net>(std::move(copies), std::move(variables), shared_core());
 }
 
 }  // namespace lockstep

@@ -76,6 +76,8 @@ class [[nodiscard]] Scope {
 
 template <class Net>
 class Model;
+class DistributedOptimizer;
+struct GradientOptions;
 template <class T, class Batching>
 class Dataset;
 template <class T>
@@ -222,6 +224,14 @@ class Strategy {
   /// One copy of a module for each replica, all equal (lockstep/model.h).
   template <class Net, class... Args>
   Model<Net> create(const Args&... args);
+
+  /// An optimizer T of torch::optim for each replica, over the parameters of a Model, a list of
+  /// variables or of ParameterGroups (lockstep/optimizer.h).
+  template <class T, class Target, class Options>
+  DistributedOptimizer optimizer(const Target& target, const Options& options);
+  template <class T, class Target, class Options>
+  DistributedOptimizer optimizer(const Target& target, const Options& options,
+                                 const GradientOptions& gradients);
 
   [[nodiscard]] NonSlotDevices non_slot_devices(const std::vector<Variable>& variables) const;
   /// Creates a variable on the non-slot devices.

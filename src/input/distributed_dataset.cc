@@ -26,9 +26,17 @@ void no_empty_element() {
       Code::failed_precondition);
 }
 
-Distribution make_distribution(Strategy& strategy, const char* method, const InputOptions& options,
+Distribution make_distribution(Strategy& strategy, const char* method, const InputOptions& asked,
                                bool from_function) {
   require_cross(strategy, method);
+  InputOptions options = asked;
+  // Those of the strategy, unless the caller knows others.
+  if (Workers* workers = strategy.core().workers(); workers != nullptr && !options.workers.sum) {
+    options.workers = {workers->count(), workers->index(),
+                       [core = strategy.shared_core()](std::span<std::int64_t> numbers) {
+                         core->workers()->sum(numbers, "step of a dataset");
+                       }};
+  }
   check_input_options(options, from_function);
   return {strategy.shared_core(), replica_devices(strategy), options, false, {}};
 }

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "lockstep/all_reduce_cross_device_ops.h"
+#include "strategy/operator_threads.h"
 #include "strategy/run.h"
 #include "sys/memory.h"
 #include "tensor/blas.h"
@@ -20,14 +21,14 @@ StrategyCore::StrategyCore(CoreOptions options)
   }
   const std::uint64_t seed =
       options_.replicas.seed.value_or(at::detail::getDefaultCPUGenerator().current_seed());
-  for (int i = 0; i < replicas(); ++i) generators_.emplace_back(seed, i);
+  for (int i = 0; i < replicas(); ++i) generators_.emplace_back(seed, first_replica() + i);
   if (!options_.cross_device_ops) {
     chose_ops_ = true;
     options_.cross_device_ops =
         default_cross_device_ops(options_.worker_devices, options_.device_table);
   }
   if (options_.replicas.keep_freed_memory && !is_default()) sys::keep_freed_memory();
-  if (replicas() > 1) {
+  if (!is_default()) {
     tensor::prepare_blas(
         {.lanes = replicas(), .threads_per_lane = options_.replicas.threads_per_replica});
   }
@@ -53,7 +54,9 @@ Lanes& StrategyCore::lanes() {
   const MutexLock lock(mutex_);
   if (!lanes_) {
     std::vector<sys::CpuSet> cores;
-    if (options_.replicas.pin) cores = sys::cores_for(replicas(), 0);
+    if (options_.replicas.pin)
+      cores = sys::cores_for(replicas(),
+                             workers() != nullptr ? workers()->index_on_host() * replicas() : 0);
     lanes_ = std::make_unique<Lanes>(replicas(), "ls-lane", std::move(cores));
   }
   return *lanes_;
@@ -85,7 +88,7 @@ void run_inline(StrategyCore& core, const RunOptions& options,
                 const std::function<void(ReplicaContext&)>& body) {
   ReplicaState state{.core = &core,
                      .index = 0,
-                     .id = 0,
+                     .id = core.first_replica(),
                      .device = core.options().worker_devices.front(),
                      .run = nullptr,
                      .thread = std::this_thread::get_id(),
@@ -96,8 +99,25 @@ void run_inline(StrategyCore& core, const RunOptions& options,
   if (!core.is_default()) inside.device = state.device.str();
   const ContextSwap in_replica(std::move(inside));
   std::optional<tensor::ReplicaGenerator::Scope> random;
-  if (!core.is_default()) random.emplace(core.generator(0));
+  std::optional<OperatorThreads> threads;
+  if (!core.is_default()) {
+    random.emplace(core.generator(0));
+    threads.emplace(core.options().replicas.threads_per_replica);
+  }
   body(context);
+}
+
+/// The text of an exception that leaves a step function, for the other workers.
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const c10::Error& thrown) {
+    return thrown.what_without_backtrace();
+  } catch (const std::exception& thrown) {
+    return thrown.what();
+  } catch (...) {
+    return "something that is no std::exception";
+  }
 }
 
 }  // namespace
@@ -112,13 +132,22 @@ void run_replicas(Strategy& strategy, const RunOptions& options,
         "then update",
         Code::failed_precondition);
   }
-  if (core.replicas() == 1) {
-    run_inline(core, options, body);
-    return;
+  try {
+    if (core.replicas() == 1) {
+      run_inline(core, options, body);
+    } else {
+      const Leading leading(core.leadership(), core.name());
+      Run run(core, options, body);
+      run.execute();
+    }
+  } catch (...) {
+    // The others may wait for what this step would have sent.
+    if (Workers* workers = core.workers()) {
+      workers->abandon(
+          fmt::format("its step function threw: {}", text_of(std::current_exception())));
+    }
+    throw;
   }
-  const Leading leading(core.leadership(), core.name());
-  Run run(core, options, body);
-  run.execute();
 }
 
 void merge(ReplicaContext& replica, const MergeCall& call) {

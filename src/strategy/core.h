@@ -11,6 +11,7 @@
 #include "lockstep/mirrored_strategy.h"
 #include "strategy/lanes.h"
 #include "strategy/thread_context.h"
+#include "strategy/workers.h"
 #include "tensor/randomness.h"
 #include "tensor/result_memory.h"
 
@@ -33,6 +34,7 @@ struct CoreOptions {
   std::shared_ptr<CrossDeviceOps> cross_device_ops;
   ReplicaOptions replicas;
   DeviceTable device_table;
+  std::shared_ptr<Workers> workers;  // null: this process is alone
 };
 
 class StrategyCore {
@@ -44,9 +46,19 @@ class StrategyCore {
 
   [[nodiscard]] const CoreOptions& options() const noexcept { return options_; }
   [[nodiscard]] const std::string& name() const noexcept { return options_.name; }
+  /// Of this process.
   [[nodiscard]] int replicas() const noexcept {
     return static_cast<int>(options_.worker_devices.size());
   }
+  /// Of all workers, and the number of this process's first among them.
+  [[nodiscard]] int replicas_in_sync() const noexcept {
+    return options_.workers ? options_.workers->replicas() : replicas();
+  }
+  [[nodiscard]] int first_replica() const noexcept {
+    return options_.workers ? options_.workers->first_replica() : 0;
+  }
+  /// Null unless there are several.
+  [[nodiscard]] Workers* workers() const noexcept { return options_.workers.get(); }
   [[nodiscard]] const SharedDevices& devices() const noexcept { return devices_; }
   [[nodiscard]] CrossDeviceOps& ops() const noexcept { return *options_.cross_device_ops; }
   /// Looks at the links between GPUs, unless the user has given ops. Not while something runs.
@@ -90,7 +102,7 @@ class StrategyCore {
 struct ReplicaState {
   StrategyCore* core;
   int index;  // among this process's replicas
-  int id;     // among all
+  int id;     // among those of all workers
   Device device;
   Run* run;  // nullptr: the default strategy's replica, which is nobody's run
   std::thread::id thread;

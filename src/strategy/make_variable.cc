@@ -119,12 +119,14 @@ Variable make_variable(const std::shared_ptr<StrategyCore>& core, VariableReques
   }
   check_modes(request, !core->is_default());
   const at::NoGradGuard not_recorded;
-  const Tensor initial = request.initial();
+  Tensor initial = request.initial();
   if (!initial.defined()) {
     throw InvalidUsage(
         fmt::format("variable {}: its initial value is an undefined tensor", request.name));
   }
   check_dtype(request, initial, !core->is_default());
+  // The other workers' own value gives shape and dtype only.
+  if (Workers* workers = core->workers()) initial = workers->from_chief(initial, request.name);
 
   auto state = std::make_shared<VariableState>();
   state->name = std::move(request.name);

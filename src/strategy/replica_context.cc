@@ -14,7 +14,9 @@ using detail::ReplicaState;
 
 int ReplicaContext::replica_id_in_sync_group() const { return state_.id; }
 
-int ReplicaContext::num_replicas_in_sync() const noexcept { return state_.core->replicas(); }
+int ReplicaContext::num_replicas_in_sync() const noexcept {
+  return state_.core->replicas_in_sync();
+}
 
 Strategy& ReplicaContext::strategy() const noexcept { return state_.core->strategy(); }
 
@@ -114,10 +116,15 @@ struct AllGather : torch::autograd::Function<AllGather> {
                         std::int64_t axis, Here here) {
     // Where this replica's rows begin.
     const auto rows = replica->merge_at(
-        here, [](const PerReplica<std::int64_t>& each) { return local_results(each); },
+        here,
+        [](Strategy& strategy, const PerReplica<std::int64_t>& each) {
+          const std::vector<std::int64_t> local = local_results(each);
+          detail::Workers* workers = strategy.core().workers();
+          return workers != nullptr ? workers->gather(local, "rows of all_gather") : local;
+        },
         own.size(axis));
     std::int64_t begin = 0;
-    for (int i = 0; i < replica->state().index; ++i) begin += rows[static_cast<std::size_t>(i)];
+    for (int i = 0; i < replica->state().id; ++i) begin += rows[static_cast<std::size_t>(i)];
     context->saved_data["axis"] = axis;
     context->saved_data["begin"] = begin;
     context->saved_data["rows"] = own.size(axis);

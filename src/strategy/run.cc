@@ -1,6 +1,5 @@
 #include "strategy/run.h"
 
-#include <ATen/Parallel.h>
 #include <cxxabi.h>
 #include <fmt/format.h>
 
@@ -8,27 +7,11 @@
 #include <optional>
 
 #include "base/log.h"
+#include "strategy/operator_threads.h"
 
 namespace lockstep::detail {
 
 namespace {
-
-/// libtorch's threads inside an operation, for the length of a step on this thread.
-class OperatorThreads {
- public:
-  explicit OperatorThreads(int count) : before_(at::get_num_threads()), count_(count) {
-    if (count_ != before_) at::set_num_threads(count_);
-  }
-  ~OperatorThreads() {
-    if (count_ != before_) at::set_num_threads(before_);
-  }
-  OperatorThreads(const OperatorThreads&) = delete;
-  OperatorThreads& operator=(const OperatorThreads&) = delete;
-
- private:
-  int before_;
-  int count_;
-};
 
 std::string place_of(const MergeCall& call) {
   int status = 0;
@@ -88,7 +71,7 @@ ThreadContext Run::replica_context(int index, ReplicaContext& context) const {
 void Run::run_replica(int index) {
   ReplicaState state{.core = &core_,
                      .index = index,
-                     .id = index,
+                     .id = core_.first_replica() + index,
                      .device = core_.options().worker_devices[static_cast<std::size_t>(index)],
                      .run = this,
                      .thread = std::this_thread::get_id(),
@@ -219,7 +202,7 @@ std::string Run::table(const char* problem) const {
   for (int i = 0; i < count_; ++i) {
     const Replica& each = *replicas_[static_cast<std::size_t>(i)];
     const At at = each.at.load();
-    text += fmt::format("\n  replica {} ({}): ", i,
+    text += fmt::format("\n  replica {} ({}): ", core_.first_replica() + i,
                         core_.options().worker_devices[static_cast<std::size_t>(i)].short_name());
     if (at == At::parked) {
       text += fmt::format("waits in merge call {} at {}", each.merges, place_of(each.call));

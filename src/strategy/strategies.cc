@@ -8,6 +8,7 @@
 #include "lockstep/mirrored_strategy.h"
 #include "lockstep/one_device_strategy.h"
 #include "strategy/core.h"
+#include "strategy/devices.h"
 #include "sys/topology.h"
 
 namespace lockstep {
@@ -16,11 +17,7 @@ using detail::CoreOptions;
 using detail::Placement;
 using detail::StrategyCore;
 
-namespace {
-
-DeviceTable table_of(const std::optional<DeviceTable>& given) {
-  return given ? *given : DeviceTable::machine();
-}
+namespace detail {
 
 DeviceList checked_devices(const char* strategy, DeviceList devices, const DeviceTable& table) {
   if (devices.empty()) devices = table.default_devices();
@@ -34,6 +31,16 @@ DeviceList checked_devices(const char* strategy, DeviceList devices, const Devic
     }
   }
   return devices;
+}
+
+}  // namespace detail
+
+using detail::checked_devices;
+
+namespace {
+
+DeviceTable table_of(const std::optional<DeviceTable>& given) {
+  return given ? *given : DeviceTable::machine();
 }
 
 /// A strategy that is nothing but its core: the default one, and clones.

@@ -10,6 +10,7 @@
 
 #include "coll/work_state.h"
 #include "strategy/variable_state.h"
+#include "tensor/reduce.h"
 #include "tensor/torch_text.h"
 
 namespace lockstep {
@@ -23,7 +24,7 @@ Strategy::Strategy(std::shared_ptr<StrategyCore> core) : core_(std::move(core)) 
 
 Strategy::~Strategy() { core_->set_strategy(nullptr); }
 
-int Strategy::num_replicas_in_sync() const noexcept { return core_->replicas(); }
+int Strategy::num_replicas_in_sync() const noexcept { return core_->replicas_in_sync(); }
 
 const DeviceList& Strategy::worker_devices() const {
   if (core_->is_default()) {
@@ -120,6 +121,9 @@ Tensor Strategy::reduce(ReduceOp op, const PerReplica<Tensor>& value, Along axis
   for (int i = 0; i < value.size(); ++i) {
     rows += value[i].size(wrapped_axis(axis.axis, value[i], i));
   }
+  if (detail::Workers* workers = core_->workers()) {
+    workers->sum(std::span(&rows, 1), "rows of reduce");
+  }
   // Integers are added as int64: a mean must not wrap.
   const at::ScalarType dtype = value[0].scalar_type();
   std::vector<Tensor> numerators(static_cast<std::size_t>(value.size()));
@@ -150,6 +154,11 @@ Tensor Strategy::reduce(ReduceOp op, const PerReplica<Tensor>& value,
 
 Tensor Strategy::reduce(ReduceOp op, const Tensor& value, Here) {
   const CrossEntry entry(*core_, "reduce");
+  // Every worker has one such value.
+  if (detail::Workers* workers = core_->workers()) {
+    const auto how = op == ReduceOp::mean ? tensor::Combine::mean : tensor::Combine::sum;
+    return tensor::reduce_dense(how, workers->gather(value, "reduce of a plain tensor"));
+  }
   if (op == ReduceOp::mean) return value;
   if (core_->replicas() != 1) {
     throw InvalidUsage(
@@ -164,7 +173,14 @@ Tensor Strategy::reduce(ReduceOp op, const at::Scalar& value, Here here) {
   const CrossEntry entry(*core_, "reduce");
   const bool zero = !value.isComplex() && value.toDouble() == 0;
   const Tensor tensor = detail::scalar_tensor(value);
-  return zero ? tensor : reduce(op, tensor, here);
+  if (zero || op == ReduceOp::mean) return tensor;
+  if (core_->replicas() != 1) {
+    throw InvalidUsage(
+        fmt::format("A non-DistributedValues value {} cannot be reduced with the "
+                    "given reduce op SUM: it is not one value a replica",
+                    tensor::scalar_text(value)));
+  }
+  return reduce(op, tensor, here);
 }
 
 Mirrored<Tensor> Strategy::reduce_to(ReduceOp op, const PerReplica<Tensor>& value,

@@ -1,11 +1,12 @@
 // Reading and writing variables in each context (docs/variables.md has the table).
 #include "lockstep/variable.h"
 
-#include <ATen/ops/cat.h>
 #include <ATen/ops/full_like.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
+#include <array>
+#include <bit>
 #include <sstream>
 
 #include "strategy/variable_state.h"
@@ -131,12 +132,19 @@ void on_copies(const Variable& variable, const char* method,
       [&](const detail::UpdateTarget& target) { fn(component(state, target.index), target); });
 }
 
+/// A copy of what the first replica of all workers has.
+Tensor of_first_replica(const VariableState& state, const Tensor& first_here) {
+  detail::Workers* workers = state.core->workers();
+  return workers != nullptr ? workers->from_chief(first_here, state.name)
+                            : first_here.detach().clone();
+}
+
 Tensor read_across(const VariableState& state) {
   if (!state.on_read()) {
     return component(state, detail::readable_component(state.devices)).detach().clone();
   }
   if (state.aggregation == Aggregation::only_first_replica) {
-    return component(state, 0).detach().clone();
+    return of_first_replica(state, component(state, 0));
   }
   const ReduceOp op = detail::reduce_op_of(state);
   return state.core->strategy().reduce(op, PerReplica<Tensor>(state.components, state.devices));
@@ -152,7 +160,7 @@ Value share_of(const VariableState& state, Write write, const Value& value) {
                     "functions: what would each replica's part be? assign it",
                     state.name, name_of(write)));
   }
-  const int replicas = state.core->replicas();
+  const int replicas = state.core->replicas_in_sync();
   const at::ScalarType dtype = state.components.front().scalar_type();
   // Integers are divided as integers, and as double for floating copies: libtorch's own quotient of
   // them is a float32, which forgets large counts.
@@ -179,7 +187,8 @@ bool equal(const at::Scalar& a, const at::Scalar& b) {
 
 /// The only replica has nobody to disagree with.
 bool writes_alone(const VariableState& state) {
-  return state.on_read() || (state.aggregation == Aggregation::none && state.core->replicas() == 1);
+  return state.on_read() ||
+         (state.aggregation == Aggregation::none && state.core->replicas_in_sync() == 1);
 }
 
 void require_aggregation(const VariableState& state, std::string_view method) {
@@ -208,18 +217,33 @@ void write_merged(const Variable& variable, Write write, const PerReplica<Tensor
   Strategy& strategy = state.core->strategy();
   const Colocated<Tensor> merged =
       state.aggregation == Aggregation::only_first_replica
-          ? strategy.broadcast(each[0], variable)
+          ? strategy.broadcast(of_first_replica(state, each[0]), variable)
           : strategy.reduce_to(detail::reduce_op_of(state), each, variable);
   on_copies(variable, "assign", [&](const Tensor& copy, const detail::UpdateTarget& target) {
     apply(copy, write, merged.get(target.device));
   });
 }
 
-void write_merged(const Variable& variable, Write write, const PerReplica<at::Scalar>& each) {
-  const VariableState& state = variable.state();
+/// Whether all replicas of all workers gave the same number.
+bool same_everywhere(const VariableState& state, const PerReplica<at::Scalar>& each) {
   bool same = true;
   for (int i = 1; i < each.size(); ++i) same = same && equal(each[0], each[i]);
-  if (!same) {
+  detail::Workers* workers = state.core->workers();
+  if (workers == nullptr) return same;
+  const auto number = each[0].toComplexDouble();
+  const std::array<std::int64_t, 3> mine = {std::bit_cast<std::int64_t>(number.real()),
+                                            std::bit_cast<std::int64_t>(number.imag()), same};
+  const std::vector<std::int64_t> all = workers->gather(mine, state.name);
+  for (std::size_t i = 0; i < all.size(); ++i) same = same && all[i] == all[i % mine.size()];
+  return same;
+}
+
+void write_merged(const Variable& variable, Write write, const PerReplica<at::Scalar>& each) {
+  const VariableState& state = variable.state();
+  // The only replica of several workers is not all there is: what it says is added to the others'.
+  const bool counts = state.aggregation == Aggregation::sum && each.size() == 1 &&
+                      state.core->workers() != nullptr && !is_zero(each[0]);
+  if (counts || !same_everywhere(state, each)) {
     std::vector<Tensor> tensors;
     for (int i = 0; i < each.size(); ++i) {
       tensors.push_back(at::full_like(state.components.front().detach(), each[i]));
@@ -377,8 +401,15 @@ void scatter_merged(const Variable& variable, Scatter how, const PerReplica<Tens
   if (state.aggregation != Aggregation::only_first_replica) {
     std::vector<Tensor> all_indices;
     for (const Tensor& each : local_results(indices)) all_indices.push_back(each.to(at::kLong));
-    merged = {at::cat(all_indices), at::cat(local_results(values))};
-    if (state.aggregation == Aggregation::mean) merged.values = merged.values / indices.size();
+    Strategy& strategy = state.core->strategy();
+    merged = {strategy.gather(PerReplica<Tensor>(std::move(all_indices), indices.devices())),
+              strategy.gather(values)};
+    if (state.aggregation == Aggregation::mean) {
+      merged.values = merged.values / state.core->replicas_in_sync();
+    }
+  } else if (detail::Workers* workers = state.core->workers()) {
+    merged = {workers->from_chief(indices[0].to(at::kLong), state.name),
+              workers->from_chief(values[0], state.name)};
   }
   on_copies(variable, "scatter",
             [&](const Tensor& copy, const detail::UpdateTarget&) { apply(copy, how, merged); });

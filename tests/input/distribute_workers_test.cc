@@ -5,6 +5,7 @@
 #include <numeric>
 #include <set>
 
+#include "lockstep/testing.h"
 #include "tests/input/steps.h"
 
 namespace lockstep {
@@ -283,6 +284,23 @@ TEST(DistributeWorkers, EveryElementIsUsedExactlyOnce) {
       ASSERT_LE(most - least, 1U) << "step " << s;
     }
   }
+}
+
+TEST(DistributeWorkers, AMultiWorkerStrategyKnowsItsWorkers) {
+  std::atomic<std::int64_t> rows = 0;
+  testing::run_workers({.workers = 2, .replicas = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    const auto dataset = data::range(10).batch(GlobalBatch{4});
+    for (const auto& batch : strategy.distribute(dataset)) {
+      strategy.run(
+          [&](ReplicaContext& replica, const Tensor& x) {
+            EXPECT_GT(replica.global_batch_size(), 0);
+            rows += x.size(0);
+          },
+          batch);
+    }
+  });
+  EXPECT_EQ(rows, 10);
 }
 
 }  // namespace

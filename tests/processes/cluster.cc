@@ -114,7 +114,7 @@ void ProcessCluster::start(int rank) {
   const auto index = static_cast<std::size_t>(rank);
   sys::Command command;
   if (!options_.wrappers.empty()) command.argv = options_.wrappers[index];
-  command.argv.emplace_back(LOCKSTEP_RANK_PROGRAM);
+  command.argv.push_back(options_.program.empty() ? LOCKSTEP_RANK_PROGRAM : options_.program);
   command.argv.push_back(options_.scenario);
   command.environment = environment(rank);
   command.output = sys::Command::Output::pipe;

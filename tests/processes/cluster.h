@@ -30,7 +30,10 @@ std::string to_string(Wire wire);
 
 struct ClusterOptions {
   int ranks = 2;
+  /// What each rank is to do; its one argument.
   std::string scenario = {};
+  /// Another program than rank_program.
+  std::string program = {};
   Wire wire = Wire::local;
   /// A word for each rank's host; empty: one each (not local).
   std::vector<std::string> hosts = {};

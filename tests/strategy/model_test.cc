@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include "lockstep/lockstep.h"
+#include "tests/strategy/fixtures.h"
 
 namespace lockstep {
 namespace {
@@ -87,6 +88,13 @@ TEST_F(ModelTest, AConstructorThatBuildsSomethingElseIsRefused) {
 TEST_F(ModelTest, IsMadeAcrossReplicas) {
   EXPECT_THROW(strategy.run([&](ReplicaContext&) { strategy.create<torch::nn::Linear>(3, 2); }),
                InvalidUsage);
+}
+
+TEST(Model, CopiesThatShareATensorAreRefused) {
+  MirroredStrategy strategy(cpus(2));
+  const auto options = torch::nn::EmbeddingOptions(3, 2)._weight(torch::zeros({3, 2}));
+  EXPECT_THAT(wrong_value([&] { strategy.create<torch::nn::Embedding>(options); }),
+              ::testing::HasSubstr("'weight' is the same tensor as replica 0's"));
 }
 
 }  // namespace

@@ -1,0 +1,215 @@
+// Optimizers: one of torch::optim for each replica, which take the same step with the gradients of
+// all replicas added up.
+//
+//   auto sgd = strategy.optimizer<torch::optim::SGD>(net, torch::optim::SGDOptions(0.05));
+//   strategy.run([](ReplicaContext& replica, Net& own, Optimizer& opt, const Batch& b) {
+//     (loss_sum(own, b) / replica.global_batch_size()).backward();
+//     opt.apply(replica);                 // sums over all replicas of all workers, then steps
+//   }, net, sgd, batch);
+//
+// The arithmetic is torch::optim's, and nothing scales a loss: gradients are summed. Before a
+// backward pass `.grad` is undefined, and apply() leaves it so. A second backward pass before
+// apply() is InvalidUsage, unless it is inside an Accumulation. A trainable parameter without a
+// gradient is InvalidUsage that names it, unless unused parameters are allowed.
+#pragma once
+
+// clang-format off
+#include "lockstep/tensor.h"  // before libtorch's own
+// clang-format on
+#include <torch/optim/optimizer.h>
+#include <torch/optim/schedulers/lr_scheduler.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/model.h"
+#include "lockstep/strategy.h"
+
+namespace lockstep {
+
+/// When the gradients of workers are sent.
+enum class Overlap : std::uint8_t {
+  automatic,  // during backward over a network, after it within a host
+  always,
+  never,
+};
+
+struct GradientOptions {
+  /// A trainable parameter that has no gradient counts as zero; one that no replica of any worker
+  /// has a gradient for is left alone.
+  bool allow_unused = false;
+  Overlap overlap = Overlap::automatic;
+  /// Gradients are sent together until a bucket is larger; 0: chosen (explain() says why).
+  std::int64_t bucket_bytes = 0;
+  /// Every so many steps all replicas compare their parameters; 0: never. Mismatch names the
+  /// replica and the first parameter that differ.
+  int check_every = 0;
+};
+
+struct ApplyOptions {
+  /// The summed gradients are scaled so that their norm over all parameters is at most this.
+  std::optional<double> clip_global_norm = {};
+};
+
+/// Parameters with options of their own.
+struct ParameterGroup {
+  std::vector<Variable> variables;
+  std::shared_ptr<const torch::optim::OptimizerOptions> options = {};  // null: the optimizer's
+
+  ParameterGroup(std::vector<Variable> its_variables) : variables(std::move(its_variables)) {}
+  template <class Options>
+  ParameterGroup(std::vector<Variable> its_variables, const Options& its_options)
+      : variables(std::move(its_variables)), options(std::make_shared<Options>(its_options)) {}
+};
+
+/// State of an optimizer: of a parameter (slot), or of the optimizer as a whole.
+struct OptimizerVariable {
+  std::string name;  // "weight/exp_avg"; "beta1_power"
+  bool slot = true;
+  std::vector<Tensor> components;  // one a local replica
+};
+
+using GradientsAndVariables = std::vector<std::pair<Tensor, Variable>>;
+using ReplicaGradientsAndVariables = std::vector<std::pair<PerReplica<Tensor>, Variable>>;
+
+namespace detail {
+class OptimizerCore;
+using MakeOptimizer = std::function<std::unique_ptr<torch::optim::Optimizer>(
+    std::vector<torch::optim::OptimizerParamGroup>)>;
+std::shared_ptr<OptimizerCore> make_optimizer(Strategy& strategy,
+                                              std::vector<ParameterGroup> groups,
+                                              const std::string& type, const MakeOptimizer& make,
+                                              const GradientOptions& options);
+}  // namespace detail
+
+/// While it lives, backward passes of its replica add up and nothing is sent.
+class [[nodiscard]] Accumulation {
+ public:
+  Accumulation(Accumulation&& other) noexcept;
+  Accumulation& operator=(Accumulation&&) = delete;
+  ~Accumulation();
+
+ private:
+  friend class Optimizer;
+  Accumulation(std::shared_ptr<detail::OptimizerCore> core, int index);
+  std::shared_ptr<detail::OptimizerCore> core_;
+  int index_;
+};
+
+/// What a step function gets: the optimizer of its replica.
+class Optimizer {
+ public:
+  /// Waits for all replicas, sums their gradients and lets every copy take the step.
+  void apply(ReplicaContext& replica, const ApplyOptions& options = {}, Here here = Here::now());
+  /// For optimizers that evaluate the loss several times (LBFGS): closure clears nothing, computes
+  /// the loss, calls backward and gives the loss; what it gives is summed over the replicas. The
+  /// result is the summed loss of the first evaluation.
+  Tensor apply(ReplicaContext& replica, const std::function<Tensor()>& closure,
+               Here here = Here::now());
+  /// Gradients by hand, in replica context: sums them over the replicas and steps the variables
+  /// given. An undefined gradient counts as an unused parameter.
+  void apply_gradients(const GradientsAndVariables& pairs, Here here = Here::now());
+
+  /// For all replicas together: forgets the gradients of backward passes since the last step.
+  void discard(ReplicaContext& replica, Here here = Here::now());
+  Accumulation accumulate();
+
+  /// This replica's, for reading; a change made to one replica alone makes copies differ.
+  [[nodiscard]] torch::optim::Optimizer& local() const noexcept;
+
+  Optimizer(std::shared_ptr<detail::OptimizerCore> core, int index);
+
+ private:
+  std::shared_ptr<detail::OptimizerCore> core_;
+  int index_;
+};
+
+/// A scheduler of torch::optim for each replica's optimizer, stepped together.
+class Scheduler {
+ public:
+  void step();
+
+  explicit Scheduler(std::vector<std::shared_ptr<torch::optim::LRScheduler>> each)
+      : each_(std::move(each)) {}
+
+ private:
+  std::vector<std::shared_ptr<torch::optim::LRScheduler>> each_;
+};
+
+/// All replicas' optimizers of this process. Copies are the same optimizer.
+class DistributedOptimizer {
+ public:
+  [[nodiscard]] Optimizer& select_replica(int replica) const;
+  [[nodiscard]] int size() const noexcept;
+
+  /// In cross-replica context: sums the gradients over the replicas of all workers, and steps.
+  void distributed_apply(Strategy& strategy, const ReplicaGradientsAndVariables& pairs) const;
+  void apply_gradients(const GradientsAndVariables& pairs) const;  // InvalidUsage: names the other
+
+  /// Slots ("weight/momentum_buffer") and state of the whole, as far as steps have made it.
+  [[nodiscard]] std::vector<OptimizerVariable> variables() const;
+  /// Steps taken.
+  [[nodiscard]] std::int64_t iterations() const noexcept;
+  /// Of the first parameter group; set for all.
+  [[nodiscard]] double learning_rate() const;
+  void set_learning_rate(double rate) const;
+  template <class S, class... Args>
+  Scheduler scheduler(const Args&... args) const {
+    std::vector<std::shared_ptr<torch::optim::LRScheduler>> each;
+    for (int i = 0; i < size(); ++i) {
+      each.push_back(std::make_shared<S>(select_replica(i).local(), args...));
+    }
+    return Scheduler(std::move(each));
+  }
+  /// In cross-replica context: all replicas of all workers compare their parameters. Mismatch names
+  /// the replica and the first parameter that differ.
+  void check_parameters() const;
+  /// How gradients travel: buckets, their order, and why.
+  [[nodiscard]] std::string explain() const;
+  /// Forgets the gradients of an unfinished step, after an exception.
+  void reset() const;
+
+  explicit DistributedOptimizer(std::shared_ptr<detail::OptimizerCore> core);
+  [[nodiscard]] detail::OptimizerCore& core() const noexcept { return *core_; }
+
+ private:
+  std::shared_ptr<detail::OptimizerCore> core_;
+  std::shared_ptr<std::vector<Optimizer>> each_;
+};
+
+namespace detail {
+
+template <class Net>
+std::vector<ParameterGroup> groups_of(const Model<Net>& net) {
+  return {ParameterGroup(net.variables())};
+}
+inline std::vector<ParameterGroup> groups_of(const std::vector<Variable>& variables) {
+  return {ParameterGroup(variables)};
+}
+inline std::vector<ParameterGroup> groups_of(std::vector<ParameterGroup> groups) { return groups; }
+
+std::string type_name(const std::type_info& type);
+
+}  // namespace detail
+
+template <class T, class Target, class Options>
+DistributedOptimizer Strategy::optimizer(const Target& target, const Options& options,
+                                         const GradientOptions& gradients) {
+  const auto make = [options](std::vector<torch::optim::OptimizerParamGroup> groups) {
+    return std::make_unique<T>(std::move(groups), options);
+  };
+  return DistributedOptimizer(detail::make_optimizer(
+      *this, detail::groups_of(target), detail::type_name(typeid(T)), make, gradients));
+}
+
+template <class T, class Target, class Options>
+DistributedOptimizer Strategy::optimizer(const Target& target, const Options& options) {
+  return optimizer<T>(target, options, GradientOptions{});
+}
+
+}  // namespace lockstep

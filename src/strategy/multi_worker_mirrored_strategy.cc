@@ -1,0 +1,148 @@
+#include "lockstep/multi_worker_mirrored_strategy.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Version.h>
+#include <fmt/format.h>
+#include <torch/version.h>
+
+#include "base/log.h"
+#include "cluster/placement.h"
+#include "lockstep/collective_all_reduce.h"
+#include "strategy/core.h"
+#include "strategy/devices.h"
+#include "tensor/blas.h"
+
+namespace lockstep {
+
+using detail::CoreOptions;
+using detail::StrategyCore;
+using detail::Workers;
+
+namespace {
+
+constexpr const char* kName = "MultiWorkerMirroredStrategy";
+
+/// Which instructions libtorch uses here: "AVX2".
+std::string cpu_capability() {
+  constexpr std::string_view kLabel = "CPU capability usage: ";
+  const std::string config = at::show_config();
+  const std::size_t found = config.find(kLabel);
+  if (found == std::string::npos) return "unknown instructions";
+  const std::size_t begin = found + kLabel.size();
+  return config.substr(begin, config.find('\n', begin) - begin);
+}
+
+/// Everything the bits of a step depend on besides the program.
+std::string arithmetic(const ReplicaOptions& replicas) {
+  return fmt::format("libtorch {}, {}, {}, {} threads a replica", TORCH_VERSION,
+                     tensor::Blas::in_use().describe(), cpu_capability(),
+                     replicas.threads_per_replica);
+}
+
+coll::Engine engine_of(Communication communication) {
+  if (communication == Communication::mpi) return coll::Engine::mpi;
+  if (communication == Communication::nccl) return coll::Engine::nccl;
+  return coll::Engine::automatic;
+}
+
+/// Who takes part, by what the user or the environment says; nothing: this process is alone.
+std::optional<coll::JoinOptions> cluster_of(const MultiWorkerOptions& options) {
+  const TfConfigResolver from_environment;
+  const ClusterResolver& resolver =
+      options.cluster_resolver ? **options.cluster_resolver : from_environment;
+  const std::string type = resolver.task_type().value_or("");
+  const bool has_cluster = static_cast<bool>(resolver.cluster_spec());
+  if (type == "evaluator") return {};  // works beside the others, by itself
+  if (has_cluster && type == "ps") {
+    throw ConfigError(fmt::format(
+        "{}: {} says that this task is a parameter server (ps), which runs no replicas. Branch on "
+        "the resolver's task_type() first, and make a strategy in chief and worker tasks only",
+        kName, resolver.source()));
+  }
+  if (options.cluster_resolver && !has_cluster) return {};
+  // The key and how to protect the connections come from the environment in any case.
+  coll::JoinOptions join = coll::join_options_from_environment();
+  if (options.cluster_resolver) {
+    const cluster::Placement placement = cluster::placement_of(resolver);
+    join.addresses = placement.addresses;
+    join.rank = placement.rank;
+  }
+  if (join.addresses.size() <= 1 && join.options.engine != coll::Engine::mpi) return {};
+  return join;
+}
+
+std::shared_ptr<coll::Session> session_of(const MultiWorkerOptions& options, int local) {
+  if (options.session) return options.session;
+  std::optional<coll::JoinOptions> join = cluster_of(options);
+  if (!join) return nullptr;
+  if (options.communication != Communication::automatic) {
+    join->options.engine = engine_of(options.communication);
+  }
+  join->options.replicas = local;
+  join->timeout = options.join_timeout;
+  join->liveness = options.liveness;
+  join->arithmetic = arithmetic(options.replicas);
+  join->require_same_bits = options.require_same_bits;
+  auto session = std::make_shared<coll::Session>(coll::join(*join));
+  log_info("{}: worker {} of {} with {} replicas each, over {}", kName, session->rank(),
+           session->size(), local, session->transport());
+  return session;
+}
+
+/// The ops own the session, the workers a reference to it: both live as long as the core.
+struct SharedWorkers {
+  SharedWorkers(std::shared_ptr<CollectiveAllReduce> its_ops, int local)
+      : ops(std::move(its_ops)), workers(ops->session(), local) {}
+  std::shared_ptr<CollectiveAllReduce> ops;
+  Workers workers;
+};
+
+std::shared_ptr<StrategyCore> multi_worker_core(const MultiWorkerOptions& options) {
+  CoreOptions core;
+  core.name = kName;
+  core.device_table = options.device_table ? *options.device_table : DeviceTable::machine();
+  core.worker_devices = detail::checked_devices(kName, options.devices, core.device_table);
+  core.parameter_devices = core.worker_devices;
+  core.replicas = options.replicas;
+  const auto local = static_cast<int>(core.worker_devices.size());
+  const std::shared_ptr<coll::Session> session = session_of(options, local);
+  if (session == nullptr || session->size() == 1) {
+    return std::make_shared<StrategyCore>(std::move(core));
+  }
+  const CommunicationOptions communication{options.bytes_per_pack, options.timeout_seconds};
+  auto shared =
+      std::make_shared<SharedWorkers>(std::make_shared<CollectiveAllReduce>(
+                                          std::move(*session), core.worker_devices, communication),
+                                      local);
+  core.cross_device_ops = shared->ops;
+  core.workers = std::shared_ptr<Workers>(shared, &shared->workers);
+  // One seed for all, so that a replica's numbers do not depend on where it runs.
+  const std::uint64_t own =
+      options.replicas.seed.value_or(at::detail::getDefaultCPUGenerator().current_seed());
+  core.replicas.seed = core.workers->from_chief(own, "seed");
+  return std::make_shared<StrategyCore>(std::move(core));
+}
+
+AnyClusterResolver resolver_of(const MultiWorkerOptions& options) {
+  return options.cluster_resolver ? *options.cluster_resolver
+                                  : AnyClusterResolver(TfConfigResolver());
+}
+
+}  // namespace
+
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(MultiWorkerOptions options)
+    : Strategy(multi_worker_core(options)), resolver_(resolver_of(options)) {}
+
+int MultiWorkerMirroredStrategy::num_workers() const noexcept {
+  return core().workers() != nullptr ? core().workers()->count() : 1;
+}
+
+int MultiWorkerMirroredStrategy::worker_index() const noexcept {
+  return core().workers() != nullptr ? core().workers()->index() : 0;
+}
+
+std::string MultiWorkerMirroredStrategy::transport() const {
+  return core().workers() != nullptr ? core().workers()->session().transport() : "local";
+}
+
+}  // namespace lockstep

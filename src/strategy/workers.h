@@ -1,0 +1,63 @@
+// Workers: the processes of a strategy that spans several, seen from one of them.
+//
+// Every worker makes the same calls in the same order, from the thread that leads the strategy; one
+// that asks for something else is found before data is mixed (Mismatch), one that is gone is named
+// (PeerLost). Worker 0 is the chief. Replicas are numbered through: worker w has those from
+// w * local on.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/coll/session.h"
+#include "lockstep/tensor.h"
+
+namespace lockstep::detail {
+
+/// Something all workers must be alike in, and how this one is: {"parameter 3", "bias [10] float"}.
+struct Trait {
+  std::string what;
+  std::string value;
+};
+
+class Workers {
+ public:
+  /// ConfigError unless every worker has `local` replicas.
+  Workers(coll::Session& session, int local);
+
+  [[nodiscard]] int count() const noexcept { return session_.size(); }
+  [[nodiscard]] int index() const noexcept { return session_.rank(); }
+  [[nodiscard]] bool is_chief() const noexcept { return index() == 0; }
+  [[nodiscard]] int replicas() const noexcept { return session_.replicas(); }
+  [[nodiscard]] int first_replica() const noexcept { return session_.first_replica(); }
+  /// Workers before this one on the same host.
+  [[nodiscard]] int index_on_host() const;
+  [[nodiscard]] coll::Session& session() noexcept { return session_; }
+
+  /// The chief's values become everybody's. Dense tensors, alike on all workers.
+  void broadcast(const std::vector<Tensor>& tensors, std::string_view what);
+  /// The same of one tensor, as a new one; what is given stays as it is.
+  [[nodiscard]] Tensor from_chief(const Tensor& tensor, std::string_view what);
+  [[nodiscard]] std::uint64_t from_chief(std::uint64_t number, std::string_view what);
+
+  /// In the order of workers.
+  [[nodiscard]] std::vector<Tensor> gather(const Tensor& tensor, std::string_view what);
+  [[nodiscard]] std::vector<std::int64_t> gather(std::span<const std::int64_t> numbers,
+                                                 std::string_view what);
+  /// Added up over the workers, in place.
+  void sum(std::span<std::int64_t> numbers, std::string_view what);
+
+  /// Mismatch naming the first trait in which a worker differs from the chief, and that worker.
+  void require_alike(std::string_view subject, const std::vector<Trait>& traits);
+
+  /// This worker cannot go on: the others' waits throw PeerLost with this reason.
+  void abandon(const std::string& reason) noexcept { session_.abandon(reason); }
+
+ private:
+  coll::Session& session_;
+};
+
+}  // namespace lockstep::detail

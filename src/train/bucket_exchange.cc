@@ -1,0 +1,365 @@
+// Gradients of several workers. A flat bucket in the group's memory, which workers of the same host
+// read in place, holds those that travel together; `.grad` becomes a view of it.
+//
+// The first step learns the order in which gradients come and which of them are sparse; the chief's
+// order counts. From then on a gradient is moved into its bucket when it arrives. A bucket is
+// complete when all local replicas have filled it; buckets are issued in their order, during
+// backward if sending and computing can go on at the same time, else when it is over.
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros_like.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "base/mutex.h"
+#include "lockstep/coll/session.h"
+#include "strategy/cross_device/reduce_on_lanes.h"
+#include "tensor/dtype.h"
+#include "train/bucket_plan.h"
+#include "train/gradient_exchange.h"
+
+namespace lockstep::train {
+
+namespace {
+
+using detail::Workers;
+
+/// Of one worker, for every parameter, in the first step.
+enum class Kind : std::int64_t { unused, dense, sparse };
+
+Tensor tensor_over(const coll::Memory& memory, at::ScalarType dtype, std::int64_t elements) {
+  return at::from_blob(
+      memory.data(), {elements}, [memory](void*) {}, at::TensorOptions().dtype(dtype));
+}
+
+/// The part of a bucket in the shape, and where it can be the strides, of its parameter.
+Tensor view_of(const Tensor& flat, std::int64_t begin, const Tensor& parameter) {
+  const bool dense = parameter.is_non_overlapping_and_dense();
+  const Tensor part = flat.narrow(0, begin, parameter.numel());
+  return dense ? part.as_strided(parameter.sizes(), parameter.strides())
+               : part.view(parameter.sizes());
+}
+
+class Bucket {
+ public:
+  /// `flats`: one a local replica.
+  Bucket(const BucketLayout& layout, std::vector<Tensor> flats)
+      : layout_(layout), flats_(std::move(flats)) {
+    for (const Tensor& flat : flats_) {
+      inputs_.emplace_back(tensor::to_dtype(layout.dtype), flat.data_ptr(),
+                           static_cast<std::size_t>(layout.elements));
+    }
+    empty();
+  }
+
+  [[nodiscard]] const BucketLayout& layout() const noexcept { return layout_; }
+  [[nodiscard]] const Tensor& flat(int replica) const {
+    return flats_[static_cast<std::size_t>(replica)];
+  }
+  [[nodiscard]] std::span<const coll::ConstBuffer> inputs() const noexcept { return inputs_; }
+  [[nodiscard]] coll::Buffer sum() const {
+    return {tensor::to_dtype(layout_.dtype), flats_.front().data_ptr(),
+            static_cast<std::size_t>(layout_.elements)};
+  }
+
+  /// One more gradient is in its place; true for the last one.
+  bool fill() noexcept { return missing_.fetch_sub(1) == 1; }
+  [[nodiscard]] bool is_full() const noexcept { return missing_.load() <= 0; }
+  void empty() noexcept { missing_.store(static_cast<int>(layout_.slots.size() * flats_.size())); }
+
+ private:
+  BucketLayout layout_;
+  std::vector<Tensor> flats_;
+  std::vector<coll::ConstBuffer> inputs_;
+  std::atomic<int> missing_;
+};
+
+class BucketExchange : public GradientExchange {
+ public:
+  BucketExchange(detail::StrategyCore& core, const Parameters& parameters,
+                 const GradientOptions& options)
+      : core_(core), parameters_(parameters), options_(options) {
+    const std::string transport = workers().session().transport();
+    const bool network =
+        transport.find("tcp") != std::string::npos || transport.find("tls") != std::string::npos;
+    overlaps_ =
+        options.overlap == Overlap::always || (options.overlap == Overlap::automatic && network);
+    // Without overlap one bucket is best. With it, small ones start early, but each costs the
+    // network's latency; measured with bench-train.
+    limit_ = options.bucket_bytes > 0 ? options.bucket_bytes : overlaps_ ? kOverlapBytes : 0;
+    why_ = fmt::format("{}, sent {}", transport,
+                       overlaps_ ? "while backward goes on" : "after backward, in one piece");
+  }
+
+  ~BucketExchange() override {
+    try {
+      wait();        // the memory of what is under way is ours
+    } catch (...) {  // whoever failed has said so
+    }
+  }
+
+  void arrived(int replica, int parameter) override {
+    if (buckets_.empty()) return;
+    const Place& place = places_[static_cast<std::size_t>(parameter)];
+    if (place.bucket < 0) return;
+    move_in(replica, parameter);
+    Bucket& bucket = *buckets_[static_cast<std::size_t>(place.bucket)];
+    if (bucket.fill() && overlaps_) issue_full_ones();
+  }
+
+  void finish(const Gathered& gathered) override {
+    const at::NoGradGuard not_recorded;
+    if (!planned_) plan(gathered);
+    fill_up();
+    if (overlaps_) {
+      issue_full_ones();
+    } else {
+      for (const auto& bucket : buckets_) reduce(*bucket);
+    }
+    const std::vector<bool> used = used_anywhere(gathered);
+    reduce_sparse(used);
+    wait();
+    for (int p = 0; p < parameters_.count(); ++p) {
+      const Place& place = places_[static_cast<std::size_t>(p)];
+      if (place.bucket < 0) continue;
+      for (int r = 0; r < core_.replicas(); ++r) {
+        parameters_.on(r, p).mutable_grad() =
+            used[static_cast<std::size_t>(p)] ? place.views.front() : Tensor();
+      }
+    }
+    begin_anew();
+  }
+
+  void discard() override {
+    if (overlaps_ && issued() > 0) {
+      // What was begun must be ended, and alike on all workers.
+      fill_up();
+      issue_full_ones();
+    }
+    wait();
+    begin_anew();
+  }
+
+  [[nodiscard]] std::string explain() const override {
+    std::string text = fmt::format("gradients: {} workers over {}\n", workers().count(), why_);
+    if (!planned_) return text + "  buckets are made in the first step, by order of arrival\n";
+    for (std::size_t i = 0; i < buckets_.size(); ++i) {
+      const BucketLayout& layout = buckets_[i]->layout();
+      text += fmt::format("  bucket {}: {} gradients, {} bytes, first {}\n", i, layout.slots.size(),
+                          layout.bytes(), name_of(layout.slots.front().parameter));
+    }
+    for (const int p : sparse_) text += fmt::format("  sparse, gathered: {}\n", name_of(p));
+    return text;
+  }
+
+ private:
+  static constexpr std::int64_t kOverlapBytes = 1 << 20;
+
+  struct Place {
+    int bucket = -1;            // -1: sparse, or never used
+    std::vector<Tensor> views;  // one a local replica
+  };
+
+  [[nodiscard]] Workers& workers() const noexcept { return *core_.workers(); }
+  [[nodiscard]] const std::string& name_of(int parameter) const {
+    return parameters_.variables[static_cast<std::size_t>(parameter)].name();
+  }
+
+  /// After the first backward: all workers take the chief's order, and agree on what is sparse.
+  void plan(const Gathered& gathered) {
+    const auto count = static_cast<std::size_t>(parameters_.count());
+    std::vector<std::int64_t> own(2 * count, 0);
+    std::vector<char> listed(count, 0);
+    std::size_t next = 0;
+    const auto list = [&](int p) {
+      if (std::exchange(listed[static_cast<std::size_t>(p)], 1) != 0) return;
+      own[next++] = p;
+    };
+    for (const int p : gathered.order) list(p);
+    for (int p = parameters_.count() - 1; p >= 0; --p) list(p);
+    for (std::size_t p = 0; p < count; ++p) {
+      own[count + p] = static_cast<std::int64_t>(kind_of(static_cast<int>(p)));
+    }
+    const std::vector<std::int64_t> all = workers().gather(own, "order of gradients");
+    places_.assign(count, {});
+    std::vector<BucketItem> items;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto p = static_cast<int>(all[i]);  // the chief's
+      if (agreed_kind(all, static_cast<std::size_t>(p)) == Kind::sparse) {
+        sparse_.push_back(p);
+        continue;
+      }
+      const Tensor parameter = parameters_.on(0, p);
+      if (parameter.requires_grad())
+        items.push_back({p, parameter.scalar_type(), parameter.numel()});
+    }
+    std::sort(sparse_.begin(), sparse_.end());
+    make_buckets(plan_buckets(items, limit_));
+    planned_ = true;
+  }
+
+  [[nodiscard]] Kind kind_of(int parameter) const {
+    Kind kind = Kind::unused;
+    for (int r = 0; r < core_.replicas(); ++r) {
+      const Tensor gradient = parameters_.on(r, parameter).grad();
+      if (!gradient.defined()) continue;
+      if (!gradient.is_sparse()) return Kind::dense;
+      kind = Kind::sparse;
+    }
+    return kind;
+  }
+
+  /// Sparse if it is so wherever it was used.
+  [[nodiscard]] Kind agreed_kind(const std::vector<std::int64_t>& all, std::size_t p) const {
+    const std::size_t count = places_.size();
+    bool sparse = false;
+    for (std::size_t w = 0; w < static_cast<std::size_t>(workers().count()); ++w) {
+      const auto kind = static_cast<Kind>(all[w * 2 * count + count + p]);
+      if (kind == Kind::dense) return Kind::dense;
+      sparse = sparse || kind == Kind::sparse;
+    }
+    return sparse ? Kind::sparse : Kind::unused;
+  }
+
+  void make_buckets(const std::vector<BucketLayout>& layouts) {
+    for (const BucketLayout& layout : layouts) {
+      std::vector<Tensor> flats;
+      for (int r = 0; r < core_.replicas(); ++r) {
+        flats.push_back(
+            tensor_over(workers().session().allocate(static_cast<std::size_t>(layout.bytes())),
+                        layout.dtype, layout.elements));
+      }
+      for (const BucketSlot& slot : layout.slots) {
+        Place& place = places_[static_cast<std::size_t>(slot.parameter)];
+        place.bucket = static_cast<int>(buckets_.size());
+        for (int r = 0; r < core_.replicas(); ++r) {
+          place.views.push_back(view_of(flats[static_cast<std::size_t>(r)], slot.begin,
+                                        parameters_.on(r, slot.parameter).detach()));
+        }
+      }
+      buckets_.push_back(std::make_unique<Bucket>(layout, std::move(flats)));
+    }
+    in_.assign(static_cast<std::size_t>(core_.replicas()), std::vector<char>(places_.size(), 0));
+  }
+
+  /// The gradient into its place. Whoever lost the view (set `.grad` himself, or recorded the
+  /// backward pass) gets it back.
+  void move_in(int replica, int parameter) {
+    const at::NoGradGuard not_recorded;
+    const Tensor own = parameters_.on(replica, parameter);
+    const Tensor& view =
+        places_[static_cast<std::size_t>(parameter)].views[static_cast<std::size_t>(replica)];
+    const Tensor& gradient = own.grad();
+    if (!gradient.defined()) {
+      view.zero_();
+    } else if (gradient.data_ptr() != view.data_ptr()) {
+      view.copy_(gradient.is_sparse() ? gradient.to_dense() : gradient);
+    }
+    own.mutable_grad() = view;
+    in_[static_cast<std::size_t>(replica)][static_cast<std::size_t>(parameter)] = 1;
+  }
+
+  /// What has not been moved in yet: unused parameters, and everything in the first step.
+  void fill_up() {
+    const auto fill_replica = [&](int r) {
+      for (const auto& bucket : buckets_) {
+        for (const BucketSlot& slot : bucket->layout().slots) {
+          if (in_[static_cast<std::size_t>(r)][static_cast<std::size_t>(slot.parameter)] != 0) {
+            continue;
+          }
+          move_in(r, slot.parameter);
+          bucket->fill();
+        }
+      }
+    };
+    core_.on_lanes(fill_replica);
+  }
+
+  void reduce(Bucket& bucket) {
+    workers().session().all_reduce(Op::sum, bucket.inputs(), bucket.sum(), {.name = "gradients"});
+  }
+
+  void issue_full_ones() {
+    const MutexLock lock(mutex_);
+    while (next_ < buckets_.size() && buckets_[next_]->is_full()) {
+      Bucket& bucket = *buckets_[next_++];
+      works_.push_back(workers().session().start_all_reduce(Op::sum, bucket.inputs(), bucket.sum(),
+                                                            {.name = "gradients"}));
+    }
+  }
+
+  [[nodiscard]] std::size_t issued() {
+    const MutexLock lock(mutex_);
+    return next_;
+  }
+
+  void wait() {
+    std::vector<coll::Work> works;
+    {
+      const MutexLock lock(mutex_);
+      works.swap(works_);
+    }
+    for (coll::Work& work : works) work.wait();
+  }
+
+  void begin_anew() {
+    for (const auto& bucket : buckets_) bucket->empty();
+    for (std::vector<char>& flags : in_) std::fill(flags.begin(), flags.end(), 0);
+    const MutexLock lock(mutex_);
+    next_ = 0;
+  }
+
+  /// By parameter: whether any replica of any worker has a gradient.
+  [[nodiscard]] std::vector<bool> used_anywhere(const Gathered& gathered) const {
+    if (!options_.allow_unused) return std::vector<bool>(places_.size(), true);
+    std::vector<std::int64_t> used(gathered.used.begin(), gathered.used.end());
+    workers().sum(used, "used parameters");
+    std::vector<bool> result;
+    for (const std::int64_t workers_with_one : used) result.push_back(workers_with_one > 0);
+    return result;
+  }
+
+  void reduce_sparse(const std::vector<bool>& used) {
+    for (const int p : sparse_) {
+      if (!used[static_cast<std::size_t>(p)]) continue;
+      std::vector<Tensor> each;
+      for (int r = 0; r < core_.replicas(); ++r) {
+        const Tensor own = parameters_.on(r, p);
+        const Tensor gradient = own.grad().defined() ? own.grad() : at::zeros_like(own.detach());
+        each.push_back(gradient.is_sparse() ? gradient : gradient.to_sparse(1));
+      }
+      const PerReplica<Tensor> value(std::move(each), core_.devices());
+      const Mirrored<Tensor> sum =
+          core_.ops().reduce(ReduceOp::sum, value, Destinations(core_.options().worker_devices));
+      for (int r = 0; r < core_.replicas(); ++r) parameters_.on(r, p).mutable_grad() = sum[r];
+    }
+  }
+
+  detail::StrategyCore& core_;
+  const Parameters& parameters_;
+  GradientOptions options_;
+  bool overlaps_ = false;
+  std::int64_t limit_ = 0;
+  std::string why_;
+
+  bool planned_ = false;
+  std::vector<std::unique_ptr<Bucket>> buckets_;  // in the order in which they are issued
+  std::vector<Place> places_;                     // by parameter
+  std::vector<int> sparse_;
+  std::vector<std::vector<char>> in_;  // [replica][parameter]: in its bucket; the replica's own
+
+  Mutex mutex_;
+  std::size_t next_ GUARDED_BY(mutex_) = 0;  // bucket to be issued
+  std::vector<coll::Work> works_ GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+std::unique_ptr<GradientExchange> bucket_exchange(detail::StrategyCore& core,
+                                                  const Parameters& parameters,
+                                                  const GradientOptions& options) {
+  return std::make_unique<BucketExchange>(core, parameters, options);
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,61 @@
+// GradientExchange: how the gradients that backward passes leave on each replica become their sum.
+//
+// Threads: arrived() is called on the replica's own thread, during its backward pass, for different
+// replicas at the same time. finish() and discard() are called by one thread while the replicas
+// wait in a meeting.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/optimizer.h"
+#include "strategy/core.h"
+
+namespace lockstep::train {
+
+/// The parameters of an optimizer: by number, on every local replica.
+struct Parameters {
+  std::vector<Variable> variables;
+
+  [[nodiscard]] int count() const noexcept { return static_cast<int>(variables.size()); }
+  [[nodiscard]] Tensor on(int replica, int parameter) const {
+    return variables[static_cast<std::size_t>(parameter)][replica];
+  }
+};
+
+/// What is known when all replicas have ended their backward passes.
+struct Gathered {
+  /// By parameter: whether a local replica has a gradient.
+  std::vector<bool> used;
+  /// Parameters in the order in which their gradients came, on the first local replica.
+  std::vector<int> order;
+};
+
+class GradientExchange {
+ public:
+  virtual ~GradientExchange() = default;
+
+  /// The gradient of this parameter on this replica will not change any more in this step.
+  virtual void arrived(int replica, int parameter) = 0;
+
+  /// Afterwards `.grad` of each parameter is the sum over all replicas, on every local replica
+  /// (they may share its memory); undefined if no replica of any worker has one.
+  virtual void finish(const Gathered& gathered) = 0;
+
+  /// Forgets what has arrived.
+  virtual void discard() = 0;
+
+  [[nodiscard]] virtual std::string explain() const = 0;
+};
+
+/// Replicas of one process: reduced where they lie, without a copy.
+std::unique_ptr<GradientExchange> local_exchange(detail::StrategyCore& core,
+                                                 const Parameters& parameters);
+
+/// Replicas of several workers: through buckets in the group's memory.
+std::unique_ptr<GradientExchange> bucket_exchange(detail::StrategyCore& core,
+                                                  const Parameters& parameters,
+                                                  const GradientOptions& options);
+
+}  // namespace lockstep::train

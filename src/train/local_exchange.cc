@@ -1,0 +1,66 @@
+// Gradients of replicas that are threads of one process. Each sum is written over the first
+// replica's gradient, in one pass over memory by all lanes, and every replica takes the step with
+// that one tensor.
+#include <ATen/ops/zeros_like.h>
+
+#include "strategy/cross_device/reduce_on_lanes.h"
+#include "tensor/reduce.h"
+#include "train/gradient_exchange.h"
+
+namespace lockstep::train {
+
+namespace {
+
+class LocalExchange : public GradientExchange {
+ public:
+  LocalExchange(detail::StrategyCore& core, const Parameters& parameters)
+      : core_(core), parameters_(parameters) {}
+
+  void arrived(int, int) override {}
+  void discard() override {}
+
+  void finish(const Gathered& gathered) override {
+    if (core_.replicas() == 1) return;
+    std::vector<tensor::ReduceJob> jobs;
+    for (int p = 0; p < parameters_.count(); ++p) {
+      if (!gathered.used[static_cast<std::size_t>(p)]) continue;
+      std::vector<Tensor> each;
+      for (int r = 0; r < core_.replicas(); ++r) each.push_back(gradient(r, p));
+      if (tensor::any_sparse(each)) {
+        share(p, tensor::reduce_sparse(tensor::Combine::sum, each));
+        continue;
+      }
+      const Tensor sum = each.front();
+      jobs.push_back({std::move(each), {sum}, tensor::Combine::sum});
+      share(p, sum);
+    }
+    detail::reduce_on_lanes(core_, jobs);
+  }
+
+  [[nodiscard]] std::string explain() const override {
+    return core_.replicas() == 1 ? "gradients: one replica, nothing to add up\n"
+                                 : "gradients: replicas are threads of this process; each sum is "
+                                   "formed where the first replica's gradient lies\n";
+  }
+
+ private:
+  [[nodiscard]] Tensor gradient(int replica, int parameter) const {
+    const Tensor own = parameters_.on(replica, parameter);
+    return own.grad().defined() ? own.grad() : at::zeros_like(own.detach());
+  }
+  void share(int parameter, const Tensor& sum) const {
+    for (int r = 0; r < core_.replicas(); ++r) parameters_.on(r, parameter).mutable_grad() = sum;
+  }
+
+  detail::StrategyCore& core_;
+  const Parameters& parameters_;
+};
+
+}  // namespace
+
+std::unique_ptr<GradientExchange> local_exchange(detail::StrategyCore& core,
+                                                 const Parameters& parameters) {
+  return std::make_unique<LocalExchange>(core, parameters);
+}
+
+}  // namespace lockstep::train

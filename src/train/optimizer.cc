@@ -1,0 +1,178 @@
+#include "lockstep/optimizer.h"
+
+#include <cxxabi.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "train/optimizer_core.h"
+
+namespace lockstep {
+
+using detail::OptimizerCore;
+
+namespace detail {
+
+std::shared_ptr<OptimizerCore> make_optimizer(Strategy& strategy,
+                                              std::vector<ParameterGroup> groups,
+                                              const std::string& type, const MakeOptimizer& make,
+                                              const GradientOptions& options) {
+  return std::make_shared<OptimizerCore>(strategy, std::move(groups), type, make, options);
+}
+
+std::string type_name(const std::type_info& type) {
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> name(
+      abi::__cxa_demangle(type.name(), nullptr, nullptr, &status), std::free);
+  return status == 0 ? name.get() : type.name();
+}
+
+}  // namespace detail
+
+// --- Accumulation ----------------------------------------------------------------------------
+
+Accumulation::Accumulation(std::shared_ptr<OptimizerCore> core, int index)
+    : core_(std::move(core)), index_(index) {
+  core_->begin_accumulation(index_);
+}
+Accumulation::Accumulation(Accumulation&& other) noexcept
+    : core_(std::move(other.core_)), index_(other.index_) {}
+Accumulation::~Accumulation() {
+  if (core_) core_->end_accumulation(index_);
+}
+
+// --- Optimizer -------------------------------------------------------------------------------
+
+Optimizer::Optimizer(std::shared_ptr<OptimizerCore> core, int index)
+    : core_(std::move(core)), index_(index) {}
+
+torch::optim::Optimizer& Optimizer::local() const noexcept { return core_->optimizer(index_); }
+
+Accumulation Optimizer::accumulate() { return {core_, index_}; }
+
+void Optimizer::apply(ReplicaContext& replica, const ApplyOptions& options, Here here) {
+  detail::require_replica(replica, "Optimizer::apply");
+  core_->check_complete(index_);
+  replica.merge_at(here, [core = core_.get(), &options](Strategy&) {
+    core->reduce_gradients();
+    core->step(options);
+  });
+}
+
+Tensor Optimizer::apply(ReplicaContext& replica, const std::function<Tensor()>& closure,
+                        Here here) {
+  detail::require_replica(replica, "Optimizer::apply");
+  bool first = true;
+  const auto evaluate = [&]() -> Tensor {
+    if (!std::exchange(first, false)) {
+      // What the last evaluation left; all replicas are here before anyone computes anew.
+      replica.merge_at(here, [core = core_.get()](Strategy&) { core->clear_gradients(); });
+    }
+    Tensor loss;
+    {
+      const at::AutoGradMode recorded(true);
+      loss = closure();
+    }
+    core_->check_complete(index_);
+    replica.merge_at(here, [core = core_.get()](Strategy&) { core->reduce_gradients(); });
+    return replica.all_reduce(ReduceOp::sum, loss.detach(), here);
+  };
+  const Tensor loss = local().step(evaluate);
+  replica.merge_at(here, [core = core_.get()](Strategy&) {
+    core->clear_gradients();
+    core->count_step();
+  });
+  return loss;
+}
+
+void Optimizer::apply_gradients(const GradientsAndVariables& pairs, Here here) {
+  ReplicaContext* replica = get_replica_context();
+  if (replica == nullptr) {
+    throw InvalidUsage(
+        "apply_gradients in cross-replica context: use distributed_apply(strategy, pairs), or call "
+        "it inside a step function",
+        Code::failed_precondition);
+  }
+  const detail::KeptGradients kept = core_->keep_defined(pairs);
+  replica->merge_at(
+      here,
+      [core = core_.get()](const std::vector<PerReplica<Tensor>>& gradients,
+                           const std::vector<Variable>& variables) {
+        ReplicaGradientsAndVariables all;
+        for (std::size_t i = 0; i < gradients.size(); ++i) {
+          all.emplace_back(gradients[i], variables[i]);
+        }
+        core->distributed_apply(all);
+      },
+      kept.gradients, kept.variables);
+}
+
+void Optimizer::discard(ReplicaContext& replica, Here here) {
+  replica.merge_at(here, [core = core_.get()](Strategy&) { core->discard(); });
+}
+
+// --- all of them -----------------------------------------------------------------------------
+
+void Scheduler::step() {
+  for (const auto& each : each_) each->step();
+}
+
+DistributedOptimizer::DistributedOptimizer(std::shared_ptr<OptimizerCore> core)
+    : core_(std::move(core)), each_(std::make_shared<std::vector<Optimizer>>()) {
+  for (int r = 0; r < core_->replicas(); ++r) each_->emplace_back(core_, r);
+}
+
+int DistributedOptimizer::size() const noexcept { return core_->replicas(); }
+
+Optimizer& DistributedOptimizer::select_replica(int replica) const {
+  if (replica < 0 || replica >= size()) detail::no_such_component("Optimizer", replica, size());
+  return (*each_)[static_cast<std::size_t>(replica)];
+}
+
+void DistributedOptimizer::distributed_apply(Strategy& strategy,
+                                             const ReplicaGradientsAndVariables& pairs) const {
+  if (get_replica_context() != nullptr && !in_cross_replica_context()) {
+    throw InvalidUsage(
+        "distributed_apply in a step function: use apply_gradients(pairs), or call it in a merge "
+        "function",
+        Code::failed_precondition);
+  }
+  const detail::CrossEntry entry(strategy.core(), "distributed_apply");
+  core_->distributed_apply(pairs);
+}
+
+void DistributedOptimizer::apply_gradients(const GradientsAndVariables&) const {
+  throw InvalidUsage(
+      "apply_gradients in cross-replica context: use distributed_apply(strategy, pairs), or call "
+      "it inside a step function",
+      Code::failed_precondition);
+}
+
+std::vector<OptimizerVariable> DistributedOptimizer::variables() const {
+  return core_->variables();
+}
+std::int64_t DistributedOptimizer::iterations() const noexcept { return core_->iterations(); }
+
+double DistributedOptimizer::learning_rate() const {
+  return core_->optimizer(0).param_groups().front().options().get_lr();
+}
+
+void DistributedOptimizer::set_learning_rate(double rate) const {
+  for (int r = 0; r < size(); ++r) {
+    for (auto& group : core_->optimizer(r).param_groups()) group.options().set_lr(rate);
+  }
+}
+
+void DistributedOptimizer::check_parameters() const {
+  const detail::CrossEntry entry(core_->strategy(), "check_parameters");
+  core_->check_parameters();
+}
+
+std::string DistributedOptimizer::explain() const { return core_->explain(); }
+
+void DistributedOptimizer::reset() const {
+  const detail::CrossEntry entry(core_->strategy(), "reset");
+  core_->discard();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,324 @@
+#include "train/optimizer_core.h"
+
+#include <ATen/ops/norm.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <cmath>
+#include <set>
+
+#include "strategy/variable_state.h"
+#include "tensor/torch_text.h"
+
+namespace lockstep::detail {
+
+namespace {
+
+[[noreturn]] void wrong_use(const std::string& message) {
+  throw InvalidUsage(message, Code::failed_precondition);
+}
+
+}  // namespace
+
+OptimizerCore::OptimizerCore(Strategy& strategy, std::vector<ParameterGroup> groups,
+                             std::string type, const MakeOptimizer& make,
+                             const GradientOptions& options)
+    : strategy_(strategy.shared_core()), options_(options) {
+  require_cross(strategy, "optimizer");
+  for (const ParameterGroup& group : groups) {
+    for (const Variable& variable : group.variables) {
+      if (number_of(variable) >= 0) {
+        throw InvalidUsage(
+            fmt::format("optimizer: variable {} is given twice; it would be stepped "
+                        "twice",
+                        variable.name()));
+      }
+      if (variable.state().core.get() != strategy_.get()) {
+        wrong_use(
+            fmt::format("Mixing different Strategy objects: optimizer of variable {}, which "
+                        "another strategy ({}) created",
+                        variable.name(), variable.state().core->name()));
+      }
+      parameters_.variables.push_back(variable);
+    }
+  }
+  if (parameters_.variables.empty()) throw InvalidUsage("optimizer: No variables provided");
+  const int copies = parameters_.variables.front().size();
+  for (int r = 0; r < copies; ++r) {
+    std::vector<torch::optim::OptimizerParamGroup> own;
+    for (const ParameterGroup& group : groups) {
+      std::vector<Tensor> tensors;
+      for (const Variable& variable : group.variables) tensors.emplace_back(variable[r]);
+      if (group.options) {
+        own.emplace_back(std::move(tensors), group.options->clone());
+      } else {
+        own.emplace_back(std::move(tensors));
+      }
+    }
+    auto replica = std::make_unique<Replica>();
+    replica->optimizer = make(std::move(own));
+    replica->arrived.assign(parameters_.variables.size(), 0);
+    replicas_.push_back(std::move(replica));
+  }
+  compare_workers(type);
+  exchange_ = strategy_->workers() != nullptr
+                  ? train::bucket_exchange(*strategy_, parameters_, options_)
+                  : train::local_exchange(*strategy_, parameters_);
+  for (int r = 0; r < copies; ++r) {
+    for (int p = 0; p < parameters_.count(); ++p) hook(r, p);
+  }
+}
+
+OptimizerCore::~OptimizerCore() {
+  for (const Hook& hook : hooks_) hook.accumulator->del_post_hook(hook.key);
+}
+
+// Before anything is sent: another list of parameters would add up what does not belong together.
+void OptimizerCore::compare_workers(const std::string& type) const {
+  Workers* workers = strategy_->workers();
+  if (workers == nullptr) return;
+  std::vector<Trait> traits = {
+      {"the type of the optimizer", type},
+      {"the gradient options",
+       fmt::format("allow_unused {}, overlap {}, bucket_bytes {}", options_.allow_unused,
+                   static_cast<int>(options_.overlap), options_.bucket_bytes)}};
+  for (const Variable& variable : parameters_.variables) {
+    const Tensor own = variable[0];
+    traits.push_back(
+        {fmt::format("variable {}", traits.size() - 2),
+         fmt::format("{} {} {}{}", variable.name(), tensor::shape_text(own),
+                     c10::toString(own.scalar_type()), own.requires_grad() ? "" : ", frozen")});
+  }
+  workers->require_alike("optimizer", traits);
+}
+
+void OptimizerCore::hook(int replica, int parameter) {
+  const Tensor own = parameters_.on(replica, parameter);
+  if (!own.requires_grad()) return;
+  // The variable itself keeps its accumulator only weakly.
+  std::shared_ptr<torch::autograd::Node> accumulator = torch::autograd::impl::grad_accumulator(own);
+  using torch::autograd::variable_list;
+  const std::uintptr_t key =
+      accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+          [this, replica, parameter](const variable_list& outputs, const variable_list&) {
+            arrived(replica, parameter);
+            return outputs;
+          }));
+  hooks_.push_back({std::move(accumulator), key});
+}
+
+void OptimizerCore::arrived(int replica, int parameter) {
+  Replica& own = *replicas_[static_cast<std::size_t>(replica)];
+  char& seen = own.arrived[static_cast<std::size_t>(parameter)];
+  if (own.accumulating > 0) {
+    // Not counted: a later pass, or the step, finds the gradient where it is.
+    return;
+  }
+  if (seen != 0) {
+    wrong_use(fmt::format(
+        "a second backward pass before apply(): the gradient of {} has arrived already and may be "
+        "on its way. Step after each pass, or let passes add up inside of `auto scope = "
+        "optimizer.accumulate();`. After an exception in a step call reset() first",
+        parameters_.variables[static_cast<std::size_t>(parameter)].name()));
+  }
+  seen = 1;
+  own.order.push_back(parameter);
+  exchange_->arrived(replica, parameter);
+}
+
+void OptimizerCore::begin_accumulation(int replica) {
+  Replica& own = *replicas_[static_cast<std::size_t>(replica)];
+  if (!own.order.empty()) {
+    wrong_use(
+        "accumulate() after a backward pass outside of it: its gradients may be on their way; "
+        "begin the scope before the first pass of a step");
+  }
+  ++own.accumulating;
+}
+
+void OptimizerCore::end_accumulation(int replica) noexcept {
+  --replicas_[static_cast<std::size_t>(replica)]->accumulating;
+}
+
+void OptimizerCore::check_complete(int replica) const {
+  const Replica& own = *replicas_[static_cast<std::size_t>(replica)];
+  if (own.accumulating > 0) {
+    wrong_use("apply() inside of an accumulation: end its scope first");
+  }
+  std::string missing;
+  bool any = false;
+  for (int p = 0; p < parameters_.count(); ++p) {
+    const Tensor parameter = parameters_.on(replica, p);
+    if (!parameter.requires_grad()) continue;
+    if (parameter.grad().defined()) {
+      any = true;
+    } else if (missing.empty()) {
+      missing = parameters_.variables[static_cast<std::size_t>(p)].name();
+    }
+  }
+  if (!any && !options_.allow_unused) {
+    throw InvalidUsage("apply: No gradients provided for any variable; call backward() first");
+  }
+  if (!missing.empty() && !options_.allow_unused) {
+    throw InvalidUsage(fmt::format(
+        "apply: parameter {} has no gradient on replica {}: the loss does not depend on it. Freeze "
+        "it (requires_grad_(false)), or say GradientOptions{{.allow_unused = true}}",
+        missing, strategy_->first_replica() + replica));
+  }
+}
+
+KeptGradients OptimizerCore::keep_defined(const GradientsAndVariables& pairs) const {
+  KeptGradients kept;
+  for (const auto& [gradient, variable] : pairs) {
+    if (gradient.defined()) {
+      kept.gradients.push_back(gradient.detach());
+      kept.variables.push_back(variable);
+    } else if (!options_.allow_unused) {
+      throw InvalidUsage(
+          fmt::format("apply_gradients: variable {} has no gradient. Leave it out, or say "
+                      "GradientOptions{{.allow_unused = true}}",
+                      variable.name()));
+    }
+  }
+  if (kept.variables.empty()) {
+    throw InvalidUsage(pairs.empty() ? "apply_gradients: No variables provided"
+                                     : "apply_gradients: No gradients provided for any variable");
+  }
+  return kept;
+}
+
+void OptimizerCore::reduce_gradients() {
+  train::Gathered gathered;
+  gathered.used.assign(parameters_.variables.size(), false);
+  for (int p = 0; p < parameters_.count(); ++p) {
+    for (int r = 0; r < replicas(); ++r) {
+      if (parameters_.on(r, p).grad().defined()) gathered.used[static_cast<std::size_t>(p)] = true;
+    }
+  }
+  gathered.order = replicas_.front()->order;
+  exchange_->finish(gathered);
+  for (const auto& replica : replicas_) {
+    std::fill(replica->arrived.begin(), replica->arrived.end(), 0);
+    replica->order.clear();
+  }
+}
+
+// Of the sums, which all replicas share: scaled once.
+void OptimizerCore::clip(double limit) {
+  if (!(limit > 0)) {
+    throw InvalidUsage(fmt::format("clip_global_norm is {}; it must be positive", limit));
+  }
+  const at::NoGradGuard not_recorded;
+  double squares = 0;
+  for (int p = 0; p < parameters_.count(); ++p) {
+    const Tensor gradient = parameters_.on(0, p).grad();
+    if (!gradient.defined()) continue;
+    const Tensor values = gradient.is_sparse() ? gradient.coalesce()._values() : gradient;
+    const double norm = values.norm().item<double>();
+    squares += norm * norm;
+  }
+  const double norm = std::sqrt(squares);
+  if (norm <= limit || !std::isfinite(norm)) return;
+  std::set<const void*> scaled;
+  for (int r = 0; r < replicas(); ++r) {
+    for (int p = 0; p < parameters_.count(); ++p) {
+      Tensor gradient = parameters_.on(r, p).grad();
+      if (!gradient.defined()) continue;
+      Tensor values = gradient.is_sparse() ? gradient._values() : gradient;
+      if (scaled.insert(values.data_ptr()).second) values.mul_(limit / norm);
+    }
+  }
+}
+
+void OptimizerCore::step(const ApplyOptions& options) {
+  if (options.clip_global_norm) clip(*options.clip_global_norm);
+  strategy_->on_lanes([&](int lane) {
+    optimizer(lane).step();
+    for (int p = 0; p < parameters_.count(); ++p) {
+      parameters_.on(lane, p).mutable_grad() = Tensor();
+    }
+  });
+  count_step();
+}
+
+void OptimizerCore::count_step() {
+  const std::int64_t steps = ++iterations_;
+  if (options_.check_every > 0 && steps % options_.check_every == 0) check_parameters();
+}
+
+void OptimizerCore::clear_gradients() {
+  for (int r = 0; r < replicas(); ++r) {
+    for (int p = 0; p < parameters_.count(); ++p) parameters_.on(r, p).mutable_grad() = Tensor();
+  }
+}
+
+void OptimizerCore::discard() {
+  exchange_->discard();
+  clear_gradients();
+  for (const auto& replica : replicas_) {
+    std::fill(replica->arrived.begin(), replica->arrived.end(), 0);
+    replica->order.clear();
+    replica->accumulating = 0;
+  }
+}
+
+int OptimizerCore::number_of(const Variable& variable) const {
+  for (int p = 0; p < parameters_.count(); ++p) {
+    if (&parameters_.variables[static_cast<std::size_t>(p)].state() == &variable.state()) return p;
+  }
+  return -1;
+}
+
+void OptimizerCore::distributed_apply(const ReplicaGradientsAndVariables& pairs) {
+  if (pairs.empty()) throw InvalidUsage("apply_gradients: No variables provided");
+  std::vector<int> numbers;
+  for (const auto& [gradient, variable] : pairs) {
+    numbers.push_back(number_of(variable));
+    if (numbers.back() < 0) {
+      throw InvalidUsage(
+          fmt::format("apply_gradients: variable {} is none of this optimizer's", variable.name()));
+    }
+  }
+  Strategy& strategy = strategy_->strategy();
+  const std::vector<Colocated<Tensor>> sums = strategy.batch_reduce_to(ReduceOp::sum, pairs);
+  clear_gradients();  // a step is taken by those given here only
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    for (int r = 0; r < replicas(); ++r) {
+      parameters_.on(r, numbers[i]).mutable_grad() =
+          sums[i][r].is_sparse() ? sums[i][r].coalesce() : sums[i][r];
+    }
+  }
+  step({});
+}
+
+void OptimizerCore::check_parameters() {
+  const auto count = static_cast<std::size_t>(parameters_.count());
+  std::vector<std::int64_t> digests(count * static_cast<std::size_t>(replicas()));
+  strategy_->on_lanes([&](int lane) {
+    for (std::size_t p = 0; p < count; ++p) {
+      const Tensor own = parameters_.on(lane, static_cast<int>(p)).detach().contiguous();
+      digests[static_cast<std::size_t>(lane) * count + p] =
+          static_cast<std::int64_t>(XXH3_64bits(own.data_ptr(), own.nbytes()));
+    }
+  });
+  if (Workers* workers = strategy_->workers()) digests = workers->gather(digests, "parameters");
+  for (std::size_t i = count; i < digests.size(); ++i) {
+    if (digests[i] == digests[i % count]) continue;
+    const auto replica = static_cast<int>(i / count);
+    const int worker = replica / replicas();
+    throw Mismatch(
+        fmt::format("after {} steps parameter {} of replica {} (worker {}) differs from replica "
+                    "0's: something other than the optimizer has written one of them, or the "
+                    "replicas' arithmetic differs",
+                    iterations(), parameters_.variables[i % count].name(), replica, worker),
+        Code::data_loss, {worker});
+  }
+}
+
+std::string OptimizerCore::explain() const { return exchange_->explain(); }
+
+}  // namespace lockstep::detail

@@ -1,0 +1,231 @@
+// Strategies over several workers, each a thread of this process with its own session.
+#include <atomic>
+
+#include "lockstep/multi_worker_mirrored_strategy.h"
+#include "lockstep/testing.h"
+#include "tests/strategy/fixtures.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::run_workers;
+using testing::TestCluster;
+
+SimpleClusterResolver task(const std::string& type, int id) {
+  SimpleClusterOptions options;
+  options.task_type = type;
+  options.task_id = id;
+  return SimpleClusterResolver(ClusterSpec{{"worker", {"a:1", "b:1"}}, {"ps", {"c:1"}}}, options);
+}
+
+TEST(MultiWorker, WithoutAClusterIsLocal) {
+  MultiWorkerMirroredStrategy strategy;
+  EXPECT_EQ(strategy.num_workers(), 1);
+  EXPECT_EQ(strategy.num_replicas_in_sync(), 1);
+  EXPECT_TRUE(strategy.is_chief());
+  EXPECT_TRUE(strategy.should_checkpoint());
+  EXPECT_EQ(strategy.transport(), "local");
+  EXPECT_EQ(strategy.cluster_resolver().source(), "TF_CONFIG");
+  const auto scope = strategy.scope();
+  EXPECT_EQ(strategy.reduce(ReduceOp::sum, torch::ones({2})).sum().item<double>(), 2);
+}
+
+TEST(MultiWorker, AnEvaluatorIsLocalOnItsOwnDevices) {
+  MultiWorkerMirroredStrategy strategy(
+      {.cluster_resolver = task("evaluator", 0), .devices = {"CPU:0", "CPU:1"}});
+  EXPECT_EQ(strategy.num_workers(), 1);
+  EXPECT_EQ(strategy.num_replicas_in_sync(), 2);
+  EXPECT_TRUE(strategy.is_chief());
+}
+
+TEST(MultiWorker, AParameterServerIsToldToBranchFirst) {
+  const std::string message = error_of<ConfigError>(Code::invalid_argument, [] {
+    MultiWorkerMirroredStrategy strategy({.cluster_resolver = task("ps", 0)});
+  });
+  EXPECT_THAT(message, HasSubstr("task_type()"));
+}
+
+TEST(MultiWorker, NumbersReplicasThroughAllWorkers) {
+  std::atomic<int> seen = 0;
+  run_workers({.workers = 3, .replicas = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+    EXPECT_EQ(strategy.num_workers(), 3);
+    EXPECT_EQ(strategy.num_replicas_in_sync(), 6);
+    EXPECT_EQ(strategy.is_chief(), strategy.worker_index() == 0);
+    strategy.run([&](ReplicaContext& replica) {
+      EXPECT_EQ(replica.num_replicas_in_sync(), 6);
+      EXPECT_EQ(replica.replica_id_in_sync_group() / 2, strategy.worker_index());
+      seen += 1 << replica.replica_id_in_sync_group();
+    });
+  });
+  EXPECT_EQ(seen, 63);
+}
+
+// Case 106: a variable initialised randomly has the same value, the chief's, on all replicas.
+TEST(MultiWorker, Case106AVariableStartsWithTheChiefsValue) {
+  run_workers({.workers = 3, .replicas = 2}, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    const Variable v = variable("v", [] { return torch::randn({5}); });
+    const auto each = strategy.run([&] { return v.read().clone(); });
+    const Tensor mean = strategy.reduce(ReduceOp::mean, each);
+    EXPECT_TRUE(torch::allclose(mean, v.read()));
+    EXPECT_TRUE(v[0].equal(v[1]));
+  });
+}
+
+TEST(MultiWorker, AVariableMadeInsideAStepIsTheChiefsToo) {
+  run_workers({.workers = 2, .replicas = 2}, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    const auto each = strategy.run(
+        [&] { return variable("w", torch::full({1}, 10.0 + strategy.worker_index())).read(); });
+    EXPECT_EQ(numbers(each[0]), std::vector<double>{10});
+    EXPECT_EQ(numbers(each[1]), std::vector<double>{10});
+  });
+}
+
+TEST(MultiWorker, ReducesAndGathersOverAllWorkers) {
+  run_workers({.workers = 2, .replicas = 2}, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    const auto ids = strategy.run([](ReplicaContext& replica) {
+      return torch::full({replica.replica_id_in_sync_group() + 1},
+                         replica.replica_id_in_sync_group(), torch::kFloat);
+    });
+    EXPECT_EQ(numbers(strategy.gather(ids)), (std::vector<double>{0, 1, 1, 2, 2, 2, 3, 3, 3, 3}));
+    // The mean over rows: 0 + 2 + 6 + 12 in ten rows.
+    EXPECT_EQ(numbers(strategy.reduce(ReduceOp::mean, ids, along(0))), std::vector<double>{2});
+    EXPECT_EQ(numbers(strategy.reduce(ReduceOp::sum, ids, along(0))), std::vector<double>{20});
+    // A plain tensor counts once a worker.
+    const Tensor plain = torch::full({1}, 1.0 + strategy.worker_index());
+    EXPECT_EQ(numbers(strategy.reduce(ReduceOp::sum, plain)), std::vector<double>{3});
+    EXPECT_EQ(numbers(strategy.reduce(ReduceOp::mean, plain)), std::vector<double>{1.5});
+  });
+}
+
+// 3.4: reduce(SUM, 1.0) on two workers of one device gives 2.
+TEST(MultiWorker, ANumberOfOneReplicaIsAddedUp) {
+  run_workers({.workers = 2}, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    EXPECT_EQ(strategy.reduce(ReduceOp::sum, 1.0).item<double>(), 2);
+    EXPECT_EQ(strategy.reduce(ReduceOp::mean, 5.0).item<double>(), 5);
+    EXPECT_EQ(strategy.reduce(ReduceOp::sum, 0.0).item<double>(), 0);
+  });
+}
+
+TEST(MultiWorker, AllReduceAndAllGatherAreDifferentiableAcrossWorkers) {
+  run_workers({.workers = 2, .replicas = 2}, [](MultiWorkerMirroredStrategy& strategy) {
+    strategy.run([](ReplicaContext& replica) {
+      const int id = replica.replica_id_in_sync_group();
+      const Tensor x = torch::full({2}, 1.0 + id).requires_grad_();
+      const Tensor total = replica.all_reduce(ReduceOp::sum, x * x);
+      EXPECT_EQ(numbers(total), (std::vector<double>{30, 30}));
+      const Tensor rows = replica.all_gather(x * 1);
+      EXPECT_EQ(rows.size(0), 8);
+      (total.sum() + (rows * torch::arange(8)).sum()).backward();
+      // 4 replicas' losses each contain every replica's x.
+      const double own = 4.0 * 2 * (1 + id);
+      EXPECT_EQ(numbers(x.grad()), (std::vector<double>{own + 4 * 2 * id, own + 4 * (2 * id + 1)}));
+    });
+  });
+}
+
+TEST(MultiWorker, AssignsInStepsAggregateOverAllWorkers) {
+  run_workers({.workers = 2, .replicas = 2}, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    const auto make = [](const char* name, Aggregation how) {
+      VariableOptions options;
+      options.aggregation = how;
+      return variable(name, torch::zeros({1}), options);
+    };
+    const Variable sum = make("sum", Aggregation::sum);
+    const Variable mean = make("mean", Aggregation::mean);
+    const Variable first = make("first", Aggregation::only_first_replica);
+    strategy.run([&](ReplicaContext& replica) {
+      const Tensor id = torch::full({1}, 1.0 + replica.replica_id_in_sync_group());
+      sum.assign_add(id);
+      mean.assign(id);
+      first.assign(id + 10);
+      mean.assign_add(2.0);  // the same number everywhere is that number
+    });
+    EXPECT_EQ(numbers(sum.read()), std::vector<double>{10});
+    EXPECT_EQ(numbers(mean.read()), std::vector<double>{4.5});
+    EXPECT_EQ(numbers(first.read()), std::vector<double>{11});
+  });
+}
+
+TEST(MultiWorker, SyncOnReadVariablesAreReadOverAllWorkers) {
+  run_workers({.workers = 2, .replicas = 2}, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    VariableOptions options;
+    options.synchronization = Synchronization::on_read;
+    options.aggregation = Aggregation::sum;
+    const Variable count = variable("count", torch::zeros({1}), options);
+    strategy.run([&] { count.assign_add(torch::ones({1})); });
+    EXPECT_EQ(numbers(count.read()), std::vector<double>{4});
+    count.assign(torch::full({1}, 8.0));  // a sum survives the round trip
+    EXPECT_EQ(numbers(count.read()), std::vector<double>{8});
+    options.aggregation = Aggregation::only_first_replica;
+    const Variable mine = variable("mine", torch::zeros({1}), options);
+    strategy.run([&](ReplicaContext& replica) {
+      mine.assign(torch::full({1}, 5.0 + replica.replica_id_in_sync_group()));
+    });
+    EXPECT_EQ(numbers(mine.read()), std::vector<double>{5});
+  });
+}
+
+TEST(MultiWorker, ScattersOfAllWorkersAreApplied) {
+  run_workers({.workers = 2}, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    VariableOptions options;
+    options.aggregation = Aggregation::sum;
+    const Variable table = variable("table", torch::zeros({3}), options);
+    strategy.run([&](ReplicaContext& replica) {
+      const int id = replica.replica_id_in_sync_group();
+      table.scatter_add({torch::full({1}, id, torch::kLong), torch::ones({1})});
+    });
+    EXPECT_EQ(numbers(table.read()), (std::vector<double>{1, 1, 0}));
+  });
+}
+
+TEST(MultiWorker, AnExceptionOfOneStepIsTheOthersPeerLost) {
+  std::atomic<int> told = 0;
+  EXPECT_THROW(run_workers({.workers = 3},
+                           [&](MultiWorkerMirroredStrategy& strategy) {
+                             try {
+                               strategy.run([](ReplicaContext& replica) {
+                                 if (replica.replica_id_in_sync_group() == 1) {
+                                   throw std::out_of_range("the dog ate it");
+                                 }
+                                 replica.all_reduce(ReduceOp::sum, torch::ones({1}));
+                               });
+                             } catch (const PeerLost& lost) {
+                               EXPECT_THAT(lost.what(), HasSubstr("the dog ate it"));
+                               EXPECT_EQ(lost.culprits(), std::vector<int>{1});
+                               ++told;
+                             }
+                           }),
+               std::out_of_range);
+  EXPECT_EQ(told, 2);
+}
+
+TEST(MultiWorker, WorkersWithOtherNetsAreFound) {
+  EXPECT_THROW(run_workers({.workers = 2},
+                           [](MultiWorkerMirroredStrategy& strategy) {
+                             strategy.create<torch::nn::Linear>(3, 1 + strategy.worker_index());
+                           }),
+               Mismatch);
+}
+
+TEST(MultiWorker, NetsAreTheChiefsOnAllWorkers) {
+  std::atomic<std::uint64_t> digest = 0;
+  run_workers({.workers = 2, .replicas = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+    const auto net = strategy.create<torch::nn::Linear>(3, 2);
+    EXPECT_EQ(net.digest(0), net.digest(1));
+    std::uint64_t none = 0;
+    if (!digest.compare_exchange_strong(none, net.digest(0))) {
+      EXPECT_EQ(none, net.digest(0));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,119 @@
+// `make same-bits`: the same training in every layout, and a table of the weights' digests.
+//
+// R x W is R replicas in each of W processes: as threads of one process (also one after another),
+// as processes over shared memory, and as hosts of their own over TCP, in two network namespaces if
+// this is root. All digests of one job must be equal.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "tests/processes/cluster.h"
+#include "tests/processes/two_networks.h"
+
+namespace {
+
+using lockstep::processes::ClusterOptions;
+using lockstep::processes::ProcessCluster;
+using lockstep::processes::TwoNetworks;
+using lockstep::processes::Wire;
+
+struct Layout {
+  std::string name;
+  int replicas;
+  int workers;
+  Wire wire = Wire::local;
+  std::string words = {};
+  bool namespaces = false;
+};
+
+/// The digest that every worker printed; a text in its place if something went wrong.
+std::string digest_of(const Layout& layout, const std::string& job, TwoNetworks* networks) {
+  ClusterOptions options;
+  options.ranks = layout.workers;
+  options.wire = layout.wire;
+  options.program = LOCKSTEP_TRAIN_WORKER;
+  options.scenario = fmt::format("{} replicas={} {}", job, layout.replicas, layout.words);
+  if (layout.namespaces) {
+    int port = 23000;
+    for (int rank = 0; rank < layout.workers; ++rank) {
+      const int side = rank * 2 / layout.workers;
+      options.wrappers.push_back(networks->command(side));
+      options.addresses.push_back(fmt::format("{}:{}", TwoNetworks::host(side), port++));
+      options.hosts.push_back(fmt::format("side{}", side));
+    }
+  }
+  std::set<std::string> digests;
+  for (const auto& outcome : ProcessCluster(options).finish(std::chrono::minutes(5))) {
+    const std::size_t at = outcome.text.find("digest ");
+    if (!outcome.ok() || at == std::string::npos) {
+      std::printf("%s: a worker %s and said\n%s\n", layout.name.c_str(), outcome.how().c_str(),
+                  outcome.text.c_str());
+      return "failed";
+    }
+    digests.insert(outcome.text.substr(at + 7, 16));
+  }
+  return digests.size() == 1 ? *digests.begin() : "workers differ";
+}
+
+std::vector<Layout> layouts_of(int replicas, bool namespaces) {
+  std::vector<Layout> all = {
+      {fmt::format("{}x1 threads", replicas), replicas, 1},
+      {fmt::format("{}x1 sequential", replicas), replicas, 1, Wire::local, "sequential"}};
+  for (int workers = 2; workers <= replicas; ++workers) {
+    if (replicas % workers != 0) continue;
+    const int each = replicas / workers;
+    all.push_back({fmt::format("{}x{} processes", each, workers), each, workers});
+    all.push_back({fmt::format("{}x{} tcp", each, workers), each, workers, Wire::tcp, "overlap"});
+    if (namespaces && workers % 2 == 0) {
+      all.push_back({fmt::format("{}x{} namespaces", each, workers), each, workers, Wire::tcp,
+                     "overlap bucket=65536", true});
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  bool quick = false;
+  CLI::App app("Trains the same job in every layout and compares the weights.");
+  app.add_flag("--quick", quick, "fewer steps, four replicas only");
+  CLI11_PARSE(app, argc, argv);
+  std::unique_ptr<TwoNetworks> networks;
+  if (::geteuid() == 0) {
+    try {
+      networks = std::make_unique<TwoNetworks>();
+    } catch (const std::exception& error) {
+      std::printf("no network namespaces here: %s\n", error.what());
+    }
+  } else {
+    std::printf("not root: no network namespaces\n");
+  }
+  const std::vector<std::string> jobs =
+      quick ? std::vector<std::string>{"model=cnn optimizer=adam steps=5"}
+            : std::vector<std::string>{
+                  "model=mlp optimizer=sgd steps=100", "model=mlp optimizer=adam steps=100",
+                  "model=cnn optimizer=sgd steps=100", "model=cnn optimizer=adam steps=100"};
+  bool equal = true;
+  for (const int replicas : quick ? std::vector<int>{4} : std::vector<int>{4, 6}) {
+    for (const std::string& job : jobs) {
+      std::printf("%d replicas, %s\n", replicas, job.c_str());
+      std::string first;
+      for (const Layout& layout : layouts_of(replicas, networks != nullptr)) {
+        const std::string digest = digest_of(layout, job, networks.get());
+        if (first.empty()) first = digest;
+        equal = equal && digest == first;
+        std::printf("  %-16s %s%s\n", layout.name.c_str(), digest.c_str(),
+                    digest == first ? "" : "  DIFFERS");
+        std::fflush(stdout);
+      }
+    }
+  }
+  std::printf(equal ? "same bits in every layout\n" : "NOT the same bits\n");
+  return equal ? 0 : 1;
+}
