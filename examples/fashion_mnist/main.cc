@@ -1,8 +1,8 @@
-// Trains a small convolutional net on Fashion-MNIST with several replicas of this machine.
+// Trains a small convolutional net on Fashion-MNIST with several replicas: threads of this process,
+// and processes under `lockstep launch` or with TF_CONFIG.
 //
 // A dataset is shuffled, batched and shared out among the replicas. Each computes the gradients of
-// its rows of a batch; in a merge_call they are summed into
-// every copy of their variable, and batch_update() lets every copy take the same step.
+// its rows of a batch; apply() adds them up, and every copy of the net takes the same step.
 #include <ATen/core/ivalue.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -65,37 +65,6 @@ Examples read_examples(const fs::path& directory, const std::string& prefix, std
           labels.slice(0, 0, rows).to(torch::kLong)};
 }
 
-// Stochastic gradient descent with momentum, on variables.
-class Momentum {
- public:
-  Momentum(ls::Strategy& strategy, std::vector<ls::Variable> weights, const Options& options)
-      : weights_(std::move(weights)), rate_(options.learning_rate), momentum_(options.momentum) {
-    for (const ls::Variable& w : weights_) {
-      const auto beside = strategy.colocate_vars_with(w);
-      velocities_.push_back(ls::variable(w.name() + "/velocity", torch::zeros(w.shape())));
-    }
-  }
-
-  // In cross-replica context: sums the gradients of all replicas, then every copy steps alike.
-  void apply(ls::Strategy& strategy, const std::vector<ls::PerReplica<Tensor>>& gradients) {
-    std::vector<std::pair<ls::PerReplica<Tensor>, ls::Variable>> pairs;
-    for (std::size_t i = 0; i < weights_.size(); ++i) pairs.emplace_back(gradients[i], weights_[i]);
-    strategy.batch_update(
-        weights_,
-        [&](Tensor w, Tensor velocity, const Tensor& gradient) {
-          velocity.mul_(momentum_).add_(gradient);
-          w.sub_(velocity, rate_);
-        },
-        velocities_, strategy.batch_reduce_to(ls::ReduceOp::sum, pairs));
-  }
-
- private:
-  std::vector<ls::Variable> weights_;
-  std::vector<ls::Variable> velocities_;
-  double rate_;
-  double momentum_;
-};
-
 using Clock = std::chrono::steady_clock;
 
 double since(Clock::time_point begin) {
@@ -105,7 +74,9 @@ double since(Clock::time_point begin) {
 // One line that is written over on a terminal; elsewhere a line now and then.
 class Progress {
  public:
+  explicit Progress(bool speaks) : speaks_(speaks) {}
   void show(const std::string& text, bool last) {
+    if (!speaks_) return;
     if (terminal_) {
       std::printf("\r\033[K%s%s", text.c_str(), last ? "\n" : "");
     } else if (last) {
@@ -120,6 +91,7 @@ class Progress {
   }
 
  private:
+  bool speaks_;
   bool terminal_ = isatty(STDOUT_FILENO) != 0;
   Clock::time_point shown_ = Clock::now();
 };
@@ -165,21 +137,29 @@ void save(const Net& net, const fs::path& path) {
 void train(const Options& options) {
   const Examples training = read_examples(options.data, "train", options.limit);
   const Examples test = read_examples(options.data, "t10k", 0);
-  fs::create_directories(options.out);
-  const fs::path log_path = fs::path(options.out) / "log.csv";
-  std::ofstream log(log_path);
-  log << "epoch,step,loss,examples_per_second\n";
 
   torch::manual_seed(options.seed);
-  ls::MirroredOptions mirrored;
-  for (int i = 0; i < options.replicas; ++i)
-    mirrored.devices.emplace_back("CPU:" + std::to_string(i));
-  ls::MirroredStrategy strategy(mirrored);
+  ls::MultiWorkerOptions workers;
+  for (int i = 0; i < options.replicas; ++i) {
+    workers.devices.emplace_back("CPU:" + std::to_string(i));
+  }
+  ls::MultiWorkerMirroredStrategy strategy(workers);
   const auto scope = strategy.scope();
   const ls::Model<Net> net = strategy.create<Net>();
-  Momentum optimizer(strategy, net.variables(), options);
-  std::printf("%d replicas, %lld examples, batches of %lld\n", options.replicas,
-              static_cast<long long>(training.size()), static_cast<long long>(options.batch));
+  const auto optimizer = strategy.optimizer<torch::optim::SGD>(
+      net, torch::optim::SGDOptions(options.learning_rate).momentum(options.momentum));
+
+  // One of the workers writes and speaks.
+  const bool chief = strategy.is_chief();
+  const fs::path log_path = fs::path(options.out) / "log.csv";
+  std::ofstream log;
+  if (chief) {
+    fs::create_directories(options.out);
+    log.open(log_path);
+    log << "epoch,step,loss,examples_per_second\n";
+    std::printf("%d replicas, %lld examples, batches of %lld\n", strategy.num_replicas_in_sync(),
+                static_cast<long long>(training.size()), static_cast<long long>(options.batch));
+  }
 
   const auto dataset = ls::data::from_tensor_slices(training)
                            .shuffle(training.size(), ls::Seed{options.seed})
@@ -187,50 +167,49 @@ void train(const Options& options) {
   const auto batches = strategy.distribute(dataset);
   const std::int64_t steps = dataset.cardinality();
 
-  Progress progress;
+  Progress progress(chief);
   std::int64_t seen = 0;
   double busy = 0;
   for (int epoch = 1; epoch <= options.epochs; ++epoch) {
     const auto begin = Clock::now();
-    double loss = 0;
+    double shown = 0;
     std::int64_t step = 0;
     for (const auto& batch : batches) {
       const auto losses = strategy.run(
-          [&optimizer](ls::ReplicaContext& replica, Net& own, const Examples& rows) {
+          [](ls::ReplicaContext& replica, Net& own, ls::Optimizer& opt, const Examples& rows) {
             own->train();
-            const Tensor sum =
-                torch::cross_entropy_loss(own(rows.x), rows.y, {}, torch::Reduction::Sum);
-            const auto gradients =
-                torch::autograd::grad({sum / replica.global_batch_size()}, own->parameters());
-            replica.merge_call(
-                [&optimizer](ls::Strategy& s, const std::vector<ls::PerReplica<Tensor>>& all) {
-                  optimizer.apply(s, all);
-                },
-                gradients);
-            return sum.detach() / replica.global_batch_size();
+            const Tensor loss =
+                torch::cross_entropy_loss(own(rows.x), rows.y, {}, torch::Reduction::Sum) /
+                replica.global_batch_size();
+            loss.backward();
+            opt.apply(replica);
+            return loss.detach();
           },
-          net, batch);
+          net, optimizer, batch);
       const bool last = ++step == steps;
       seen += batch.global_size();
-      if (last || progress.due()) {
-        loss = strategy.reduce(ls::ReduceOp::sum, losses).item<double>();
+      // To add up the loss is for all workers at the same steps.
+      if (last || (strategy.num_workers() == 1 ? progress.due() : step % 50 == 0)) {
+        shown = strategy.reduce(ls::ReduceOp::sum, losses).item<double>();
         const double rate = static_cast<double>(step * options.batch) / since(begin);
         char line[160];
         std::snprintf(line, sizeof line, "epoch %d/%d  step %lld/%lld  loss %.3f  %.0f examples/s",
                       epoch, options.epochs, static_cast<long long>(step),
-                      static_cast<long long>(steps), loss, rate);
+                      static_cast<long long>(steps), shown, rate);
         progress.show(line, last);
-        log << epoch << ',' << step << ',' << loss << ',' << rate << std::endl;
+        if (chief) log << epoch << ',' << step << ',' << shown << ',' << rate << std::endl;
       }
     }
     busy += since(begin);
   }
 
+  const double test_accuracy = accuracy(strategy, net, test);
+  if (!chief) return;
   const fs::path checkpoint = fs::path(options.out) / "model.pt";
   save(net[0], checkpoint);
   log.close();
   if (!log) throw std::runtime_error("cannot write the log " + log_path.string());
-  std::printf("test accuracy  %.2f %%\n", 100 * accuracy(strategy, net, test));
+  std::printf("test accuracy  %.2f %%\n", 100 * test_accuracy);
   std::printf("throughput     %.0f examples/s\n", static_cast<double>(seen) / busy);
   std::printf("checkpoint     %s\nlog            %s\n", checkpoint.c_str(), log_path.c_str());
 }
@@ -240,9 +219,10 @@ void train(const Options& options) {
 int main(int argc, char** argv) {
   Options options;
   CLI::App app(
-      "Trains a convolutional net on Fashion-MNIST with several replicas of this machine.");
+      "Trains a convolutional net on Fashion-MNIST with several replicas: threads of this process, "
+      "and those of every other worker under `lockstep launch` or with TF_CONFIG.");
   app.option_defaults()->always_capture_default();
-  app.add_option("--replicas", options.replicas, "threads that train together")
+  app.add_option("--replicas", options.replicas, "threads that train together, in each process")
       ->check(CLI::Range(1, 64));
   app.add_option("--epochs", options.epochs, "passes over the data")->check(CLI::Range(1, 1000));
   app.add_option("--batch", options.batch, "examples a step, over all replicas")

@@ -39,3 +39,4 @@
 #include "lockstep/tensor.h"
 #include "lockstep/value.h"
 #include "lockstep/variable.h"
+#include "lockstep/verify.h"

@@ -125,6 +125,8 @@ class Optimizer {
   Optimizer(std::shared_ptr<detail::OptimizerCore> core, int index);
 
  private:
+  void require_own(const ReplicaContext& replica) const;
+
   std::shared_ptr<detail::OptimizerCore> core_;
   int index_;
 };

@@ -73,9 +73,9 @@ void take_from_chief(Strategy& strategy, torch::nn::Module& first) {
   std::vector<Tensor> tensors;
   for (const Named& each : {first.named_parameters(), first.named_buffers()}) {
     for (const auto& item : each) {
-      traits.push_back({fmt::format("entry {}", traits.size()),
-                        fmt::format("{} {} {}", item.key(), tensor::shape_text(item.value()),
-                                    c10::toString(item.value().scalar_type()))});
+      traits.push_back(
+          {"tensor", fmt::format("{} {} {}", item.key(), tensor::shape_text(item.value()),
+                                 c10::toString(item.value().scalar_type()))});
       tensors.push_back(item.value().detach());
     }
   }

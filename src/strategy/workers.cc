@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "lockstep/coll/batch.h"
 #include "tensor/dtype.h"
@@ -22,6 +23,11 @@ coll::Buffer buffer_of(const Tensor& dense) {
 
 Tensor dense_copy(const Tensor& tensor) {
   return tensor.detach().resolve_conj().resolve_neg().clone(at::MemoryFormat::Contiguous);
+}
+
+std::int64_t digest_of(const Trait& trait) {
+  const std::string text = trait.what + '\0' + trait.value;
+  return static_cast<std::int64_t>(XXH3_64bits(text.data(), text.size()) | 1);
 }
 
 }  // namespace
@@ -87,31 +93,45 @@ void Workers::sum(std::span<std::int64_t> numbers, std::string_view what) {
 }
 
 void Workers::require_alike(std::string_view subject, const std::vector<Trait>& traits) {
-  std::vector<std::int64_t> digests;
-  for (const Trait& trait : traits) {
-    const std::string text = trait.what + '\0' + trait.value;
-    digests.push_back(static_cast<std::int64_t>(XXH3_64bits(text.data(), text.size())));
-  }
-  // Lists of different lengths: told apart before they are compared.
-  const std::int64_t length = static_cast<std::int64_t>(digests.size());
-  const std::vector<std::int64_t> lengths = gather(std::span(&length, 1), subject);
-  for (std::size_t worker = 0; worker < lengths.size(); ++worker) {
-    if (lengths[worker] == lengths[0]) continue;
-    throw Mismatch(
-        fmt::format("{}: worker {} has {} entries, worker 0 has {}; all workers must run "
-                    "the same program",
-                    subject, worker, lengths[worker], lengths[0]),
-        Code::invalid_argument, {static_cast<int>(worker)});
-  }
+  const auto own_length = static_cast<std::int64_t>(traits.size());
+  const std::vector<std::int64_t> lengths = gather(std::span(&own_length, 1), subject);
+  // As long as the longest list; no entry is 0.
+  std::vector<std::int64_t> digests(
+      static_cast<std::size_t>(*std::max_element(lengths.begin(), lengths.end())), 0);
+  for (std::size_t i = 0; i < traits.size(); ++i) digests[i] = digest_of(traits[i]);
   const std::vector<std::int64_t> all = gather(digests, subject);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    if (all[i] == all[i % traits.size()]) continue;
-    const auto worker = static_cast<int>(i / traits.size());
-    const Trait& own = traits[i % traits.size()];
-    throw Mismatch(fmt::format("{}: worker {} differs from worker 0 in {} (worker {} has: {})",
-                               subject, worker, own.what, index(), own.value),
-                   Code::invalid_argument, {worker});
+  for (std::size_t entry = 0; entry < digests.size(); ++entry) {
+    for (int worker = 1; worker < count(); ++worker) {
+      if (all[static_cast<std::size_t>(worker) * digests.size() + entry] == all[entry]) continue;
+      // Everybody knows by now, and tells the others what it has.
+      const std::vector<std::string> texts = gather_texts(
+          entry < traits.size() ? traits[entry].what + " " + traits[entry].value : "nothing",
+          subject);
+      throw Mismatch(
+          fmt::format(
+              "{}: worker {} differs from worker 0 in entry {} (of {} and {}): worker 0 has "
+              "{}, worker {} has {}. All workers must run the same program",
+              subject, worker, entry, lengths[static_cast<std::size_t>(worker)], lengths[0],
+              texts[0], worker, texts[static_cast<std::size_t>(worker)]),
+          Code::invalid_argument, {worker});
+    }
   }
+}
+
+std::vector<std::string> Workers::gather_texts(std::string text, std::string_view what) {
+  constexpr std::size_t kWords = 16;
+  text.resize(kWords * sizeof(std::int64_t), '\0');
+  std::vector<std::int64_t> words(kWords);
+  std::memcpy(words.data(), text.data(), text.size());
+  const std::vector<std::int64_t> all = gather(words, what);
+  std::vector<std::string> texts;
+  for (std::size_t w = 0; w < all.size(); w += kWords) {
+    std::string each(text.size(), '\0');
+    std::memcpy(each.data(), &all[w], each.size());
+    each.resize(std::min(each.find('\0'), each.size()));
+    texts.push_back(std::move(each));
+  }
+  return texts;
 }
 
 }  // namespace lockstep::detail

@@ -17,7 +17,7 @@
 
 namespace lockstep::detail {
 
-/// Something all workers must be alike in, and how this one is: {"parameter 3", "bias [10] float"}.
+/// Something all workers must be alike in, and how this one is: {"variable", "bias [10] float"}.
 struct Trait {
   std::string what;
   std::string value;
@@ -50,13 +50,17 @@ class Workers {
   /// Added up over the workers, in place.
   void sum(std::span<std::int64_t> numbers, std::string_view what);
 
-  /// Mismatch naming the first trait in which a worker differs from the chief, and that worker.
+  /// Mismatch naming the first entry in which a worker differs from the chief, that worker, and
+  /// what both have.
   void require_alike(std::string_view subject, const std::vector<Trait>& traits);
 
   /// This worker cannot go on: the others' waits throw PeerLost with this reason.
   void abandon(const std::string& reason) noexcept { session_.abandon(reason); }
 
  private:
+  /// The first 128 bytes of each worker's text.
+  [[nodiscard]] std::vector<std::string> gather_texts(std::string text, std::string_view what);
+
   coll::Session& session_;
 };
 

@@ -190,7 +190,7 @@ class BucketExchange : public GradientExchange {
         sparse_.push_back(p);
         continue;
       }
-      const Tensor parameter = parameters_.on(0, p);
+      const Tensor& parameter = parameters_.on(0, p);
       if (parameter.requires_grad())
         items.push_back({p, parameter.scalar_type(), parameter.numel()});
     }
@@ -247,7 +247,7 @@ class BucketExchange : public GradientExchange {
   /// backward pass) gets it back.
   void move_in(int replica, int parameter) {
     const at::NoGradGuard not_recorded;
-    const Tensor own = parameters_.on(replica, parameter);
+    const Tensor& own = parameters_.on(replica, parameter);
     const Tensor& view =
         places_[static_cast<std::size_t>(parameter)].views[static_cast<std::size_t>(replica)];
     const Tensor& gradient = own.grad();
@@ -325,7 +325,7 @@ class BucketExchange : public GradientExchange {
       if (!used[static_cast<std::size_t>(p)]) continue;
       std::vector<Tensor> each;
       for (int r = 0; r < core_.replicas(); ++r) {
-        const Tensor own = parameters_.on(r, p);
+        const Tensor& own = parameters_.on(r, p);
         const Tensor gradient = own.grad().defined() ? own.grad() : at::zeros_like(own.detach());
         each.push_back(gradient.is_sparse() ? gradient : gradient.to_sparse(1));
       }

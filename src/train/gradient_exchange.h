@@ -17,10 +17,11 @@ namespace lockstep::train {
 /// The parameters of an optimizer: by number, on every local replica.
 struct Parameters {
   std::vector<Variable> variables;
+  std::vector<std::vector<Tensor>> tensors;  // [replica][parameter]
 
   [[nodiscard]] int count() const noexcept { return static_cast<int>(variables.size()); }
-  [[nodiscard]] Tensor on(int replica, int parameter) const {
-    return variables[static_cast<std::size_t>(parameter)][replica];
+  [[nodiscard]] const Tensor& on(int replica, int parameter) const {
+    return tensors[static_cast<std::size_t>(replica)][static_cast<std::size_t>(parameter)];
   }
 };
 

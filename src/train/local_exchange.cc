@@ -45,7 +45,7 @@ class LocalExchange : public GradientExchange {
 
  private:
   [[nodiscard]] Tensor gradient(int replica, int parameter) const {
-    const Tensor own = parameters_.on(replica, parameter);
+    const Tensor& own = parameters_.on(replica, parameter);
     return own.grad().defined() ? own.grad() : at::zeros_like(own.detach());
   }
   void share(int parameter, const Tensor& sum) const {

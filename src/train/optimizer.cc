@@ -48,10 +48,20 @@ Optimizer::Optimizer(std::shared_ptr<OptimizerCore> core, int index)
 
 torch::optim::Optimizer& Optimizer::local() const noexcept { return core_->optimizer(index_); }
 
+void Optimizer::require_own(const ReplicaContext& replica) const {
+  detail::require_replica(replica, "Optimizer::apply");
+  if (replica.state().core == &core_->strategy() && replica.state().index == index_) return;
+  throw InvalidUsage(
+      "Optimizer::apply with the context of another replica or strategy: pass the optimizer to "
+      "run() "
+      "and use what the step function gets",
+      Code::failed_precondition);
+}
+
 Accumulation Optimizer::accumulate() { return {core_, index_}; }
 
 void Optimizer::apply(ReplicaContext& replica, const ApplyOptions& options, Here here) {
-  detail::require_replica(replica, "Optimizer::apply");
+  require_own(replica);
   core_->check_complete(index_);
   replica.merge_at(here, [core = core_.get(), &options](Strategy&) {
     core->reduce_gradients();
@@ -61,7 +71,7 @@ void Optimizer::apply(ReplicaContext& replica, const ApplyOptions& options, Here
 
 Tensor Optimizer::apply(ReplicaContext& replica, const std::function<Tensor()>& closure,
                         Here here) {
-  detail::require_replica(replica, "Optimizer::apply");
+  require_own(replica);
   bool first = true;
   const auto evaluate = [&]() -> Tensor {
     if (!std::exchange(first, false)) {

@@ -25,11 +25,14 @@ namespace {
 }  // namespace
 
 OptimizerCore::OptimizerCore(Strategy& strategy, std::vector<ParameterGroup> groups,
-                             std::string type, const MakeOptimizer& make,
-                             const GradientOptions& options)
-    : strategy_(strategy.shared_core()), options_(options) {
+                             std::string type, MakeOptimizer make, const GradientOptions& options)
+    : strategy_(strategy.shared_core()),
+      groups_(std::move(groups)),
+      type_(std::move(type)),
+      make_(std::move(make)),
+      options_(options) {
   require_cross(strategy, "optimizer");
-  for (const ParameterGroup& group : groups) {
+  for (const ParameterGroup& group : groups_) {
     for (const Variable& variable : group.variables) {
       if (number_of(variable) >= 0) {
         throw InvalidUsage(
@@ -49,8 +52,12 @@ OptimizerCore::OptimizerCore(Strategy& strategy, std::vector<ParameterGroup> gro
   if (parameters_.variables.empty()) throw InvalidUsage("optimizer: No variables provided");
   const int copies = parameters_.variables.front().size();
   for (int r = 0; r < copies; ++r) {
+    std::vector<Tensor>& tensors_of_replica = parameters_.tensors.emplace_back();
+    for (const Variable& variable : parameters_.variables) {
+      tensors_of_replica.emplace_back(variable[r]);
+    }
     std::vector<torch::optim::OptimizerParamGroup> own;
-    for (const ParameterGroup& group : groups) {
+    for (const ParameterGroup& group : groups_) {
       std::vector<Tensor> tensors;
       for (const Variable& variable : group.variables) tensors.emplace_back(variable[r]);
       if (group.options) {
@@ -60,11 +67,11 @@ OptimizerCore::OptimizerCore(Strategy& strategy, std::vector<ParameterGroup> gro
       }
     }
     auto replica = std::make_unique<Replica>();
-    replica->optimizer = make(std::move(own));
+    replica->optimizer = make_(std::move(own));
     replica->arrived.assign(parameters_.variables.size(), 0);
     replicas_.push_back(std::move(replica));
   }
-  compare_workers(type);
+  compare_workers();
   exchange_ = strategy_->workers() != nullptr
                   ? train::bucket_exchange(*strategy_, parameters_, options_)
                   : train::local_exchange(*strategy_, parameters_);
@@ -78,18 +85,19 @@ OptimizerCore::~OptimizerCore() {
 }
 
 // Before anything is sent: another list of parameters would add up what does not belong together.
-void OptimizerCore::compare_workers(const std::string& type) const {
+void OptimizerCore::compare_workers() const {
   Workers* workers = strategy_->workers();
   if (workers == nullptr) return;
   std::vector<Trait> traits = {
-      {"the type of the optimizer", type},
-      {"the gradient options",
+      {"type", type_},
+      {"learning rate", fmt::to_string(optimizer(0).param_groups().front().options().get_lr())},
+      {"gradient options",
        fmt::format("allow_unused {}, overlap {}, bucket_bytes {}", options_.allow_unused,
                    static_cast<int>(options_.overlap), options_.bucket_bytes)}};
   for (const Variable& variable : parameters_.variables) {
     const Tensor own = variable[0];
     traits.push_back(
-        {fmt::format("variable {}", traits.size() - 2),
+        {"variable",
          fmt::format("{} {} {}{}", variable.name(), tensor::shape_text(own),
                      c10::toString(own.scalar_type()), own.requires_grad() ? "" : ", frozen")});
   }
@@ -97,7 +105,7 @@ void OptimizerCore::compare_workers(const std::string& type) const {
 }
 
 void OptimizerCore::hook(int replica, int parameter) {
-  const Tensor own = parameters_.on(replica, parameter);
+  const Tensor& own = parameters_.on(replica, parameter);
   if (!own.requires_grad()) return;
   // The variable itself keeps its accumulator only weakly.
   std::shared_ptr<torch::autograd::Node> accumulator = torch::autograd::impl::grad_accumulator(own);
@@ -152,7 +160,7 @@ void OptimizerCore::check_complete(int replica) const {
   std::string missing;
   bool any = false;
   for (int p = 0; p < parameters_.count(); ++p) {
-    const Tensor parameter = parameters_.on(replica, p);
+    const Tensor& parameter = parameters_.on(replica, p);
     if (!parameter.requires_grad()) continue;
     if (parameter.grad().defined()) {
       any = true;
@@ -234,7 +242,18 @@ void OptimizerCore::clip(double limit) {
   }
 }
 
+std::shared_ptr<OptimizerCore> OptimizerCore::over(Strategy& strategy,
+                                                   const std::vector<Variable>& variables) const {
+  std::vector<ParameterGroup> groups = groups_;
+  std::size_t next = 0;
+  for (ParameterGroup& group : groups) {
+    for (Variable& variable : group.variables) variable = variables.at(next++);
+  }
+  return std::make_shared<OptimizerCore>(strategy, std::move(groups), type_, make_, options_);
+}
+
 void OptimizerCore::step(const ApplyOptions& options) {
+  if (observer_) observer_(parameters_);
   if (options.clip_global_norm) clip(*options.clip_global_norm);
   strategy_->on_lanes([&](int lane) {
     optimizer(lane).step();

@@ -26,7 +26,7 @@ struct KeptGradients {
 class OptimizerCore {
  public:
   OptimizerCore(Strategy& strategy, std::vector<ParameterGroup> groups, std::string type,
-                const MakeOptimizer& make, const GradientOptions& options);
+                MakeOptimizer make, const GradientOptions& options);
   ~OptimizerCore();
   OptimizerCore(const OptimizerCore&) = delete;
   OptimizerCore& operator=(const OptimizerCore&) = delete;
@@ -60,6 +60,13 @@ class OptimizerCore {
   void discard();
   void check_parameters();
 
+  /// Called with the summed gradients of each step, before it is taken; {}: nobody.
+  using Observer = std::function<void(const train::Parameters&)>;
+  void observe(Observer observer) { observer_ = std::move(observer); }
+  /// The same type and options over other variables, in the same order.
+  [[nodiscard]] std::shared_ptr<OptimizerCore> over(Strategy& strategy,
+                                                    const std::vector<Variable>& variables) const;
+
   [[nodiscard]] std::vector<OptimizerVariable> variables() const;
   [[nodiscard]] std::string explain() const;
 
@@ -77,12 +84,16 @@ class OptimizerCore {
 
   void arrived(int replica, int parameter);
   void hook(int replica, int parameter);
-  void compare_workers(const std::string& type) const;
+  void compare_workers() const;
   void clip(double limit);
   [[nodiscard]] int number_of(const Variable& variable) const;
 
   std::shared_ptr<StrategyCore> strategy_;
+  std::vector<ParameterGroup> groups_;
+  std::string type_;
+  MakeOptimizer make_;
   GradientOptions options_;
+  Observer observer_;
   train::Parameters parameters_;
   std::vector<std::unique_ptr<Replica>> replicas_;
   std::vector<Hook> hooks_;

@@ -55,12 +55,13 @@ Tensor sync_batch_norm(const Tensor& input, const torch::nn::BatchNormOptions& o
   // values themselves would cancel.
   const Tensor rows = at::full({1}, own_rows, input.options());
   const Tensor sums = over_replicas(at::cat({input.sum(counted), rows}));
-  const Tensor count = sums.narrow(0, channels, 1).detach();
+  const Tensor rows_everywhere = sums.narrow(0, channels, 1).detach();
+  const Tensor count = rows_everywhere.clamp_min(1);  // no rows at all: nothing to divide
   const Tensor mean = sums.narrow(0, 0, channels) / count;
   const Tensor centred = input - per_channel(mean, input.dim());
   const Tensor variance = over_replicas(centred.pow(2).sum(counted)) / count;
 
-  if (training && running_mean.defined()) {
+  if (training && running_mean.defined() && rows_everywhere.item<double>() > 0) {
     const at::NoGradGuard not_recorded;
     num_batches_tracked.add_(1);
     const double factor = options.momentum()

@@ -382,7 +382,8 @@ TEST(Optimizer, WorkersWithOtherParametersAreFoundAtTheStart) {
     });
     FAIL();
   } catch (const Mismatch& error) {
-    EXPECT_THAT(error.what(), HasSubstr("worker 1 differs from worker 0 in variable 0"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("worker 0 has variable a [1] Float, worker 1 has variable b [1] Float"));
   }
 }
 

@@ -55,6 +55,35 @@ TEST(SyncBatchNorm, OfImagesIsThatOfTheWholeBatch) {
   expect_as_alone<torch::nn::BatchNorm2d, SyncBatchNorm2d>(torch::randn({8, 3, 4, 5}));
 }
 
+// Case 132: batches without rows leave the statistics at 0 and 1; the loss is 0 and the output
+// keeps its shape.
+template <class Norm>
+void expect_nothing_of_nothing() {
+  MirroredStrategy strategy(cpus(2));
+  const auto scope = strategy.scope();
+  const auto net = strategy.create<Norm>(torch::nn::BatchNormOptions(3));
+  const auto sgd = strategy.optimizer<torch::optim::SGD>(net, torch::optim::SGDOptions(0.1));
+  const auto losses = strategy.run(
+      [](ReplicaContext& replica, Norm& own, Optimizer& optimizer) {
+        const Tensor output = own->forward(torch::zeros({0, 3}));
+        EXPECT_EQ(output.sizes(), (std::vector<std::int64_t>{0, 3}));
+        const Tensor loss = output.sum();
+        loss.backward();
+        optimizer.apply(replica);
+        return loss.detach();
+      },
+      net, sgd);
+  EXPECT_EQ(strategy.reduce(ReduceOp::sum, losses).template item<double>(), 0);
+  EXPECT_EQ(numbers(net[0]->running_mean), (std::vector<double>{0, 0, 0}));
+  EXPECT_EQ(numbers(net[0]->running_var), (std::vector<double>{1, 1, 1}));
+  EXPECT_EQ(numbers(net[0]->weight), (std::vector<double>{1, 1, 1}));
+}
+
+TEST(SyncBatchNorm, Case132OfNoRowsAtAllChangesNothing) {
+  expect_nothing_of_nothing<torch::nn::BatchNorm1d>();
+  expect_nothing_of_nothing<SyncBatchNorm1d>();
+}
+
 TEST(SyncBatchNorm, WithoutAStrategyIsTheOrdinaryOne) {
   const Tensor x = torch::randn({6, 3});
   SyncBatchNorm1d sync(3);
