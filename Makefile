@@ -31,7 +31,7 @@ BENCHES := bench/kernel/bench_kernel bench/coll/bench_collectives
 CMAKE_BUILD = cmake --build build/$(1) --parallel $(JOBS)
 
 .PHONY: help deps build test test-transports train stress chaos stranger format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input bench-peers \
-        check check-format check-layers check-clang check-tidy check-ubsan check-asan check-asan-parsers check-tsan check-tsan-core \
+        check check-format check-layers check-fuzz check-clang check-tidy check-ubsan check-asan check-asan-parsers check-tsan check-tsan-core \
         check-torch check-clang-torch check-tidy-torch check-asan-torch check-blas check-mpi check-install
 
 help: ## This list
@@ -74,13 +74,13 @@ stranger: build/dev/build.ninja ## Strangers throw connections at a training run
 	@build/dev/tests/processes/stranger $(STRANGER_ARGS)
 
 # One at a time, the cheapest first; the first failure ends the run and names itself.
-CHECKS := check-format check-layers check-clang check-tidy check-ubsan check-asan check-tsan
+CHECKS := check-format check-layers check-fuzz check-clang check-tidy check-ubsan check-asan check-tsan
 TORCH_CHECKS := check-clang-torch check-tidy-torch check-asan-torch
 run_checks = for step in $(1); do \
 	  echo "== $$step"; \
 	  $(MAKE) "$$step" || { echo "make $@: FAILED in $$step"; exit 1; }; \
 	done; echo "make $@: all passed"
-check: deps ## Format, layers, clang, clang-tidy, sanitizers; all but tsan without torch
+check: deps ## Format, layers, a minute of fuzzing, clang, clang-tidy, sanitizers; all but tsan without torch
 	@$(call run_checks,$(CHECKS))
 
 check-torch: deps ## clang, clang-tidy and AddressSanitizer for the torch half (a minute a file)
@@ -94,6 +94,12 @@ check-format: deps ## Are all sources formatted?
 
 check-layers: ## Does every layer include only the layers below it?
 	@cmake -DROOT="$(CURDIR)" -P cmake/check_layers.cmake
+
+# What a stranger's bytes meet first; a quarter of a minute each.
+HANDSHAKE_FUZZERS := frame hello door tls_greeting
+check-fuzz: build/fuzz/build.ninja ## Fuzz frames and handshakes for a minute
+	$(call CMAKE_BUILD,fuzz) --target $(addprefix fuzz_,$(HANDSHAKE_FUZZERS))
+	@LOCKSTEP_FUZZ_SECONDS=15 scripts/run-fuzz build/fuzz $(HANDSHAKE_FUZZERS)
 
 check-clang: build/tidy/build.ninja ## Build with clang and its thread-safety analysis
 	$(call CMAKE_BUILD,tidy)
