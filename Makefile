@@ -20,6 +20,7 @@ RUNS ?= 500
 SEED ?= 1
 STRANGER_ARGS ?=
 PEERS_ARGS ?=
+TRAIN_BENCH_ARGS ?=
 
 # Where the sources live that clang-format and clang-tidy look at.
 SOURCE_DIRS := include src tools tests bench examples
@@ -30,8 +31,8 @@ BENCHES := bench/kernel/bench_kernel bench/coll/bench_collectives
 
 CMAKE_BUILD = cmake --build build/$(1) --parallel $(JOBS)
 
-.PHONY: help deps build test test-transports train stress same-bits chaos stranger format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input bench-peers \
-        check check-format check-layers check-clang check-tidy check-ubsan check-asan check-asan-parsers check-tsan check-tsan-core \
+.PHONY: help deps build test test-transports train stress same-bits chaos stranger format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input bench-peers bench-train \
+        check check-format check-layers check-fuzz check-clang check-tidy check-ubsan check-asan check-asan-parsers check-tsan check-tsan-core \
         check-torch check-clang-torch check-tidy-torch check-asan-torch check-blas check-mpi check-install
 
 help: ## This list
@@ -78,16 +79,16 @@ stranger: build/dev/build.ninja ## Strangers throw connections at a training run
 	@build/dev/tests/processes/stranger $(STRANGER_ARGS)
 
 # One at a time, the cheapest first; the first failure ends the run and names itself.
-CHECKS := check-format check-layers check-clang check-tidy check-ubsan check-asan check-tsan
-TORCH_CHECKS := check-clang-torch check-tidy-torch check-asan-torch
+CHECKS := check-format check-layers check-fuzz check-clang check-tidy check-ubsan check-asan check-tsan-core
+TORCH_CHECKS := check-clang-torch check-tidy-torch check-asan-torch check-tsan
 run_checks = for step in $(1); do \
 	  echo "== $$step"; \
 	  $(MAKE) "$$step" || { echo "make $@: FAILED in $$step"; exit 1; }; \
 	done; echo "make $@: all passed"
-check: deps ## Format, layers, clang, clang-tidy, sanitizers; all but tsan without torch
+check: deps ## Format, layers, a minute of fuzzing, clang, clang-tidy, sanitizers; all but tsan without torch
 	@$(call run_checks,$(CHECKS))
 
-check-torch: deps ## clang, clang-tidy and AddressSanitizer for the torch half (a minute a file)
+check-torch: deps ## clang, clang-tidy, AddressSanitizer and ThreadSanitizer for the torch half (a minute a file)
 	@$(call run_checks,$(TORCH_CHECKS))
 
 SOURCES_FOUND = find $(SOURCE_DIRS) \( -name '*.h' -o -name '*.cc' \) -print0
@@ -99,6 +100,12 @@ check-format: deps ## Are all sources formatted?
 check-layers: ## Does every layer include only the layers below it?
 	@cmake -DROOT="$(CURDIR)" -P cmake/check_layers.cmake
 
+# What a stranger's bytes meet first; a quarter of a minute each.
+HANDSHAKE_FUZZERS := frame hello door tls_greeting
+check-fuzz: build/fuzz/build.ninja ## Fuzz frames and handshakes for a minute
+	$(call CMAKE_BUILD,fuzz) --target $(addprefix fuzz_,$(HANDSHAKE_FUZZERS))
+	@LOCKSTEP_FUZZ_SECONDS=15 scripts/run-fuzz build/fuzz $(HANDSHAKE_FUZZERS)
+
 check-clang: build/tidy/build.ninja ## Build with clang and its thread-safety analysis
 	$(call CMAKE_BUILD,tidy)
 
@@ -109,7 +116,7 @@ check-clang-torch: build/tidy-torch/build.ninja
 	$(call CMAKE_BUILD,tidy-torch)
 
 check-tidy-torch: build/tidy-torch/build.ninja
-	@scripts/run-tidy build/tidy-torch $(JOBS) src/tensor src/strategy tests/tensor tests/strategy bench/strategy bench/cross_device examples
+	@scripts/run-tidy build/tidy-torch $(JOBS) src/tensor src/strategy src/train tests/tensor tests/strategy tests/train bench/strategy bench/cross_device examples
 
 check-asan check-tsan check-tsan-core check-ubsan: check-%: build/%/build.ninja
 	$(call CMAKE_BUILD,$*)
@@ -117,8 +124,8 @@ check-asan check-tsan check-tsan-core check-ubsan: check-%: build/%/build.ninja
 
 # The torch half alone: everything else is in check-asan.
 check-asan-torch: build/asan-torch/build.ninja ## The torch half's tests under AddressSanitizer
-	$(call CMAKE_BUILD,asan-torch) --target test_tensor test_strategy strategy_stress
-	ctest --test-dir build/asan-torch -L fast -R '^(tensor|strategy)' -j $(TEST_JOBS) --output-on-failure --no-tests=error
+	$(call CMAKE_BUILD,asan-torch) --target test_tensor test_strategy strategy_stress test_train
+	ctest --test-dir build/asan-torch -L fast -R '^(tensor|strategy|train)/' -j $(TEST_JOBS) --output-on-failure --no-tests=error
 
 # What reads other people's bytes: files, frames, addresses, descriptions of clusters.
 PARSER_TESTS := test_sys test_wire_abort test_wire_descriptor test_wire_frame test_cluster \
@@ -181,6 +188,14 @@ bench-peers: deps ## All-reduce beside Open MPI, MPICH and Gloo (as root; PEERS_
 bench-strategy: build/bench/build.ninja ## Cost of run, merge_call and reduce; two replicas against two threads
 	$(call CMAKE_BUILD,bench) --target bench_strategy
 	@build/bench/bench/strategy/bench_strategy
+
+# Configures again: PyTorch may have been installed since.
+bench-train: deps ## Training steps beside PyTorch DDP and unconnected processes (as root; TRAIN_BENCH_ARGS="--only mlp --quick")
+	@[ -n "$(SKIP_DEPS)" ] || scripts/install-deps --ddp \
+	  || { echo "make bench-train: needs Debian's python3-torch, see above"; exit 1; }
+	cmake --preset bench
+	$(call CMAKE_BUILD,bench) --target bench_train_all
+	@build/bench/bench/train/bench_train --json build/bench/train.json $(TRAIN_BENCH_ARGS)
 
 plans: build/dev/build.ninja ## Prove every algorithm's plans correct (lockstep plans)
 	$(call CMAKE_BUILD,dev) --target lockstep

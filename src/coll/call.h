@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/deadline.h"
@@ -24,6 +25,7 @@ struct Call {
   Op op = Op::sum;
   bool reduces = false;  // op counts
   DType dtype = DType::uint8;
+  std::optional<DType> wire;  // what travels, if not dtype: the executor's business
   std::uint64_t count = 0;
   std::vector<std::uint64_t> counts;  // per rank; empty: equal
   int root = -1;

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/log.h"
+#include "coll/narrowed_call.h"
 
 namespace lockstep::coll {
 namespace {
@@ -88,12 +89,17 @@ Status Executor::carry_out(const Call& call, std::uint64_t sequence, Deadline de
   descriptor.kind = static_cast<std::uint8_t>(call.kind);
   if (call.reduces) descriptor.op = static_cast<std::uint8_t>(call.op);
   if (call.kind != plan::Kind::barrier) descriptor.dtype = static_cast<std::uint8_t>(call.dtype);
+  if (call.wire) descriptor.wire = static_cast<std::uint8_t>(*call.wire);
   descriptor.group = group_;
   descriptor.name = call.name;
 
-  const char* algorithm = carrier_->start(call, descriptor);
+  std::optional<NarrowedCall> narrowed;
+  if (call.wire) narrowed.emplace(call, narrowed_);
+  const char* algorithm = carrier_->start(narrowed ? narrowed->call() : call, descriptor);
   recorder_.begin(descriptor, call.here, algorithm);
-  return close(sequence, drive(call, descriptor, deadline));
+  const State state = drive(call, descriptor, deadline);
+  if (narrowed && state == State::done) narrowed->widen();
+  return close(sequence, state);
 }
 
 Status Executor::close(std::uint64_t sequence, State state) {

@@ -8,6 +8,7 @@
 #include "coll/call.h"
 #include "coll/carrier.h"
 #include "coll/recorder.h"
+#include "coll/scratch.h"
 #include "coll/turnstile.h"
 
 namespace lockstep::coll {
@@ -48,6 +49,7 @@ class Executor {
   SessionOptions options_;
   std::uint32_t group_;
   Recorder recorder_;
+  Scratch narrowed_;  // of calls that travel in another type
   Turnstile turnstile_;
   Status own_failure_;  // of this rank's own making
   MonotonicClock clock_;

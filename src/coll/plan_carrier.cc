@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <new>
 #include <span>
 
 #include "base/env.h"
@@ -11,8 +10,6 @@
 
 namespace lockstep::coll {
 namespace {
-
-constexpr std::align_val_t kAlignment{64};
 
 /// Ranks whose values finish_again() adds.
 constexpr std::size_t kMostRepeated = 16;
@@ -22,7 +19,7 @@ constexpr std::uint32_t kOnlyStage = 1;
 /// An all-reduce through slots by ranks with one replica each: copy, publish, await everybody, add.
 bool is_repeatable(const Call& call, const plan::Plan& plan) {
   if (call.kind != plan::Kind::all_reduce || plan.slot_count == 0 || call.shape_hash != 0 ||
-      call.name[0] != '\0' || plan.code.size() < kCopyAndPublish + 2) {
+      call.wire || call.name[0] != '\0' || plan.code.size() < kCopyAndPublish + 2) {
     return false;
   }
   const plan::Instruction& sum = plan.code.back();
@@ -37,20 +34,6 @@ bool is_repeatable(const Call& call, const plan::Plan& plan) {
 }
 
 }  // namespace
-
-void PlanCarrier::Arena::Free::operator()(std::byte* memory) const noexcept {
-  ::operator delete(memory, kAlignment);
-}
-
-std::byte* PlanCarrier::Arena::reserve(std::size_t bytes) {
-  if (bytes > bytes_) {
-    memory_.reset();
-    bytes_ = 0;
-    memory_.reset(static_cast<std::byte*>(::operator new(bytes, kAlignment)));
-    bytes_ = bytes;
-  }
-  return memory_.get();
-}
 
 PlanCarrier::PlanCarrier(std::unique_ptr<transport::Link> link, plan::Layout layout,
                          const SessionOptions& options)

@@ -6,6 +6,7 @@
 #include "coll/carrier.h"
 #include "coll/operation.h"
 #include "coll/planner.h"
+#include "coll/scratch.h"
 #include "transport/fabric.h"
 
 namespace lockstep::coll {
@@ -23,27 +24,14 @@ class PlanCarrier final : public Carrier {
   void go_on(const Call& call) override;
 
  private:
-  /// Memory of the engine's own, kept from call to call.
-  class Arena {
-   public:
-    std::byte* reserve(std::size_t bytes);
-
-   private:
-    struct Free {
-      void operator()(std::byte* memory) const noexcept;
-    };
-    std::unique_ptr<std::byte, Free> memory_;
-    std::size_t bytes_ = 0;
-  };
-
   void bind(const Call& call, const plan::Plan& plan);
 
   std::unique_ptr<transport::Link> link_;
   Planner planner_;
   Bindings bindings_;
   Operation operation_;
-  Arena scratch_;
-  Arena partial_;
+  Scratch scratch_;
+  Scratch partial_;
 
   /// The call before, as far as begin_again() needs it.
   struct Last {

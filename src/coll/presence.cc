@@ -87,7 +87,10 @@ void Presence::run(const std::stop_token& stop) {
   } closing{*this};
   const MonotonicClock clock;
   for (const auto& connection : connections_) {
-    if (connection) poller_->watch(*connection, sys::Poller::Interest::read);
+    if (!connection) continue;
+    // A child that a rank has forked holds its sockets open, and would hide its death.
+    connection->underlying().watch_peer();
+    poller_->watch(*connection, sys::Poller::Interest::read);
   }
   std::optional<Time> give_up;
   std::vector<bool> over(connections_.size(), false);

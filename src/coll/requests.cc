@@ -101,6 +101,21 @@ std::uint64_t fill_counts(Call& call, const Caller& caller, Counts counts, std::
   return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
 }
 
+/// What is to travel in place of the elements, if anything.
+std::optional<DType> wire_of(const Call& call, WireType wire) {
+  if (wire == WireType::same) return std::nullopt;
+  const DType type = wire == WireType::bf16 ? DType::bfloat16 : DType::float16;
+  const bool adds = call.reduces && (call.op == Op::sum || call.op == Op::mean);
+  if (call.kind != plan::Kind::all_reduce || !adds || call.dtype != DType::float32) {
+    std::string what = plan::to_string(call.kind);
+    if (call.reduces) what += fmt::format(" {}", to_string(call.op));
+    if (call.kind != plan::Kind::barrier) what += fmt::format(" {}", to_string(call.dtype));
+    refuse("wire is {}, which is for all_reduce with sum or mean of float32; this is {}",
+           to_string(type), what);
+  }
+  return type;
+}
+
 std::uint64_t part_of(Counts counts, int rank, std::uint64_t each) {
   return counts.empty() ? each : counts[static_cast<std::size_t>(rank)];
 }
@@ -127,6 +142,7 @@ void fill_options(Call& call, const CallOptions& options, Here here) {
   if (options.timeout.count() < 0) refuse("timeout is negative: the call's time is over already");
   call.timeout = options.timeout;
   call.order = options.order == SumOrder::any ? plan::Order::any : plan::Order::fixed_tree;
+  call.wire = wire_of(call, options.wire);
   call.here = here;
   options.name.copy(call.name.data(), call.name.size() - 1);
   if (!options.shape.empty()) {

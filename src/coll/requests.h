@@ -14,6 +14,7 @@ struct Caller {
   int replicas = 1;  // of this rank
 };
 
+/// After the others: what options allow depends on the call.
 void fill_options(Call& call, const CallOptions& options, Here here);
 void fill_all_reduce(Call& call, const Caller& caller, Op op, const Inputs& inputs, Buffer output);
 void fill_reduce(Call& call, const Caller& caller, Op op, const Inputs& inputs, Buffer output,

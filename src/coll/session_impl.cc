@@ -76,7 +76,8 @@ bool Session::Impl::is_small(Op op, const Inputs& inputs, const Buffer& output,
          input.dtype() == output.dtype() && from != nullptr && to != nullptr &&
          (from == to || from + bytes <= to || to + bytes <= from) && options.name.empty() &&
          options.timeout.count() == 0 && options.order == SumOrder::fixed_tree &&
-         options.shape.empty() && kernel::supports(op, input.dtype());
+         options.shape.empty() && options.wire == WireType::same &&
+         kernel::supports(op, input.dtype());
 }
 
 Work Session::Impl::submit(std::shared_ptr<Work::Shared> work) {

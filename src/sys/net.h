@@ -65,6 +65,11 @@ class Connection {
   /// The numeric host under which the peer sees this end, in brackets if it has colons; empty if it
   /// has none.
   [[nodiscard]] virtual std::string local_host() const { return {}; }
+  /// From now on the end of the process that made the other end is the end of the stream, also if
+  /// a child of that process holds the socket open; what was written before is read first. Pollers
+  /// that start to watch later notice it. Nothing changes where the system cannot tell: between
+  /// machines, or on a kernel without pidfds.
+  virtual void watch_peer() noexcept {}
   /// False while the connection is still to be made: there is nothing a poller could watch.
   [[nodiscard]] virtual bool ready() const noexcept { return true; }
   /// The network's own connection, which pollers watch: this one, or the one a wrapper (TLS) wraps.

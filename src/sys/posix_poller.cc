@@ -61,14 +61,20 @@ PosixPoller::PosixPoller()
 }
 
 void PosixPoller::watch(Connection& connection, Interest interest) {
-  set(fd_of<PosixConnection>(connection.underlying()), events_of(interest));
+  const std::uint32_t events = events_of(interest);
+  set(fd_of<PosixConnection>(connection.underlying()), events);
+  // The end of a process that the connection watches is something to read.
+  const int process = dynamic_cast<const PosixConnection&>(connection.underlying()).peer_fd();
+  if (process >= 0) set(process, events & EPOLLIN);
 }
 
 void PosixPoller::watch(Listener& listener) { set(fd_of<PosixListener>(listener), EPOLLIN); }
 
 void PosixPoller::forget(Connection& connection) noexcept {
   const auto* own = dynamic_cast<const PosixConnection*>(&connection.underlying());
-  if (own != nullptr) remove(own->fd());
+  if (own == nullptr) return;
+  remove(own->fd());
+  remove(own->peer_fd());
 }
 
 void PosixPoller::forget(Listener& listener) noexcept {

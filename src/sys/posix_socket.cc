@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -24,12 +27,18 @@ void set_no_delay(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
-/// Who called a Unix socket: callers have no address, but a process.
-std::string unix_caller(int fd, const std::string& listening_at) {
+/// The process that made the other end of a Unix socket, by connecting or listening; 0 if it is of
+/// another pid namespace or the socket is none.
+pid_t peer_process(int fd) noexcept {
   ucred who{};
   socklen_t size = sizeof(who);
-  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) return listening_at;
-  return fmt::format("{} (pid {})", listening_at, who.pid);
+  return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 ? who.pid : 0;
+}
+
+/// Who called a Unix socket: callers have no address, but a process.
+std::string unix_caller(int fd, const std::string& listening_at) {
+  const pid_t pid = peer_process(fd);
+  return pid == 0 ? listening_at : fmt::format("{} (pid {})", listening_at, pid);
 }
 
 }  // namespace
@@ -125,8 +134,15 @@ Transfer PosixConnection::failed(int error) noexcept {
 Transfer PosixConnection::read(std::span<std::byte> into) noexcept {
   if (into.empty() || !settled()) return {};
   // After an error too: bytes that came before it are still there to be read.
-  const ssize_t got =
-      retry_on_signal([&] { return ::recv(fd(), into.data(), into.size(), MSG_DONTWAIT); });
+  const auto receive = [&] {
+    return retry_on_signal([&] { return ::recv(fd(), into.data(), into.size(), MSG_DONTWAIT); });
+  };
+  ssize_t got = receive();
+  if (got < 0 && would_block(errno) && peer_has_ended()) {
+    // It may have written between that look and its end; after this one nothing can come.
+    got = receive();
+    if (got < 0 && would_block(errno)) return {0, State::closed};
+  }
   if (got > 0) return {static_cast<std::size_t>(got), State::open};
   // The kernel tells an error once and an end from then on.
   if (error_ != 0) return {0, State::broken};
@@ -156,6 +172,21 @@ Transfer PosixConnection::write_both(std::span<const std::byte> first,
       retry_on_signal([&] { return ::sendmsg(fd(), &message, MSG_DONTWAIT | MSG_NOSIGNAL); });
   if (sent >= 0) return {static_cast<std::size_t>(sent), State::open};
   return would_block(errno) ? Transfer{} : failed(errno);
+}
+
+void PosixConnection::watch_peer() noexcept {
+  if (peer_process_.valid()) return;
+  const pid_t pid = peer_process(fd());
+  if (pid <= 0) return;
+  // If the peer has died and another process got its pid, the wrong one is watched. Its end then
+  // says that a peer is dead which is.
+  peer_process_ = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
+bool PosixConnection::peer_has_ended() const noexcept {
+  if (!peer_process_.valid()) return false;
+  pollfd end{.fd = peer_process_.get(), .events = POLLIN, .revents = 0};
+  return ::poll(&end, 1, 0) > 0 && (end.revents & POLLIN) != 0;
 }
 
 void PosixConnection::shutdown_write() noexcept {

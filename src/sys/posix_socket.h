@@ -48,16 +48,21 @@ class PosixConnection final : public Connection {
     return phase_ == Phase::connected && error_ == 0;
   }
   [[nodiscard]] std::string local_host() const override;
+  void watch_peer() noexcept override;
   [[nodiscard]] int fd() const noexcept { return socket_.get(); }
+  /// Becomes readable when the peer's process has ended; negative: nobody watches it.
+  [[nodiscard]] int peer_fd() const noexcept { return peer_process_.get(); }
 
  private:
   enum class Phase : unsigned char { calling, connecting, connected };
   void call() noexcept;
   /// True once connected or failed.
   bool settled() noexcept;
+  [[nodiscard]] bool peer_has_ended() const noexcept;
   Transfer failed(int error) noexcept;
 
   Descriptor socket_;
+  Descriptor peer_process_;  // a pidfd
   SocketAddress target_;
   std::string peer_;
   Phase phase_ = Phase::connected;

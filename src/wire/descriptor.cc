@@ -30,6 +30,9 @@ std::string describe(const Descriptor& d) {
   if (d.op < kOpCount) text += fmt::format(" {}", to_string(static_cast<Op>(d.op)));
   if (d.dtype < kDTypeCount) {
     text += fmt::format(" {}[{}]", to_string(static_cast<DType>(d.dtype)), d.count);
+    if (d.wire > 0 && d.wire < kDTypeCount) {
+      text += fmt::format(" as {}", to_string(static_cast<DType>(d.wire)));
+    }
   }
   if (d.shape_hash != 0) text += fmt::format(" (shape {:08x})", d.shape_hash >> 32);
   if (d.root >= 0) text += fmt::format(" root {}", d.root);

@@ -23,7 +23,7 @@ struct Descriptor {
   std::uint8_t kind = 255;
   std::uint8_t op = 255;
   std::uint8_t dtype = 255;
-  std::uint8_t reserved = 0;
+  std::uint8_t wire = 0;        // lockstep::DType of what travels; 0: the elements' own
   std::uint32_t group = 0;      // subgroup the operation belongs to
   std::array<char, 40> name{};  // the tensor's, cut; for messages, not compared
 

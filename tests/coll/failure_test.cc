@@ -121,6 +121,34 @@ TEST(Mismatch, ShapesOfEqualSizeDisagree) {
   same_everywhere<Mismatch>(thrown);
 }
 
+TEST(Mismatch, WhatTravelsDisagrees) {
+  for (const std::size_t count : {4, 100'000}) {
+    const auto thrown = outcomes(3, [&](Session& group) {
+      std::vector<float> x(count);
+      const WireType wire = group.rank() == 2 ? WireType::bf16 : WireType::same;
+      group.all_reduce(Op::sum, std::span(x), {.wire = wire});
+      group.barrier();  // the part of one may be over before the others disagree
+    });
+    const Mismatch e = same_everywhere<Mismatch>(thrown);
+    EXPECT_THAT(e.culprits(), ElementsAre(2));
+    EXPECT_THAT(e.what(), HasSubstr("rank 2: all_reduce sum float32"));
+    EXPECT_THAT(e.what(), HasSubstr("as bfloat16"));
+  }
+}
+
+TEST(Mismatch, RoundedSumsAreNotSumsOfTheRoundType) {
+  const auto thrown = outcomes(2, [](Session& group) {
+    std::vector<float> wide(64);
+    std::vector<BFloat16> narrow(64);
+    if (group.rank() == 0) {
+      group.all_reduce(Op::sum, std::span(wide), {.wire = WireType::bf16});
+    } else {
+      group.all_reduce(Op::sum, std::span(narrow));
+    }
+  });
+  same_everywhere<Mismatch>(thrown);
+}
+
 TEST(Mismatch, RootsDisagree) {
   const auto thrown = outcomes(3, [](Session& group) {
     std::vector<float> x(6);

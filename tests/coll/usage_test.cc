@@ -97,6 +97,28 @@ TEST_F(Usage, AsManyInputsAsReplicas) {
 TEST_F(Usage, NegativeTimeout) {
   refuses([&](Session& g) { g.barrier({.timeout = std::chrono::nanoseconds(-1)}); }, "timeout");
 }
+TEST_F(Usage, OnlySumsOfFloat32TravelAsSomethingElse) {
+  const CallOptions rounded{.wire = WireType::bf16};
+  refuses([&](Session& g) { g.all_reduce(Op::max, std::span(f4), rounded); },
+          "wire is bfloat16, which is for all_reduce with sum or mean of float32; this is "
+          "all_reduce max float32");
+  refuses([&](Session& g) { g.all_reduce(Op::sum, std::span(d4), {.wire = WireType::f16}); },
+          "wire is float16, which is for all_reduce with sum or mean of float32; this is "
+          "all_reduce sum float64");
+  refuses([&](Session& g) { (void)g.start_broadcast(std::span(f4), Root{0}, rounded); },
+          "this is broadcast float32");
+  refuses([&](Session& g) { g.reduce_scatter(Op::sum, std::span(f8), std::span(f4), {}, rounded); },
+          "this is reduce_scatter sum float32");
+  refuses([&](Session& g) { g.barrier(rounded); }, "this is barrier");
+  refuses(
+      [&](Session& g) {
+        Batch batch = g.batch();
+        batch.all_reduce(Op::sum, std::span(f4));
+        batch.all_reduce(Op::sum, std::span(i4));
+        batch.run(rounded);
+      },
+      "this is all_reduce sum int32");
+}
 TEST_F(Usage, EqualCountsMayBeGivenOrNot) {
   run_ranks(2, [](Session& group) {
     const std::vector<int> mine(3, group.rank());

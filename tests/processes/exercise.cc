@@ -21,6 +21,7 @@ using coll::Memory;
 using coll::Root;
 using coll::Session;
 using coll::To;
+using coll::WireType;
 using coll::Work;
 
 /// A buffer of the kind under test.
@@ -69,6 +70,7 @@ class Exercise {
     reductions(DType::bfloat16, 150'001);
     reductions(DType::float64, 300'000);
     moves(DType::int32, 70'001);
+    for (const std::size_t count : {0, 1, 1000, 150'001}) rounded(count);
     together();
     return std::move(lines_);
   }
@@ -105,6 +107,25 @@ class Exercise {
       const Place part = make(dtype, count, 97);
       group_.reduce_scatter(op, ConstBuffer(all.buffer()), part.buffer());
       note("reduce_scatter " + what, part);
+    }
+  }
+
+  /// Sums that travel in 16 bits.
+  void rounded(std::size_t count) {
+    for (const WireType wire : {WireType::bf16, WireType::f16}) {
+      for (const Op op : {Op::sum, Op::mean}) {
+        const std::string what =
+            fmt::format("{} {} {}", to_string(op), static_cast<int>(wire), count);
+        const Place in_place = make(DType::float32, count);
+        group_.all_reduce(op, in_place.buffer(), {.wire = wire});
+        note("rounded all_reduce in place " + what, in_place);
+        const Place input = make(DType::float32, count);
+        const Place output = make(DType::float32, count, 99);
+        group_.start_all_reduce(op, ConstBuffer(input.buffer()), output.buffer(), {.wire = wire})
+            .wait();
+        note("rounded all_reduce " + what, output);
+        note("input of rounded all_reduce " + what, input);
+      }
     }
   }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include "tests/processes/fault_checks.h"
 #include "tests/processes/scenarios.h"
@@ -259,6 +260,28 @@ TEST_P(Programs, OneLeavesEarly) {
 
 TEST_P(Programs, AllLeaveInGoodOrder) {
   for (const Outcome& outcome : run("work 0.1 1000")) EXPECT_TRUE(outcome.ok()) << outcome.text;
+}
+
+/// A child of the dead rank holds all its sockets open: its death shows all the same, long before
+/// its pulse is missed.
+TEST(Orphan, OfADeadRankDoesNotHideItsDeath) {
+  for (const int rank : {0, 2}) {
+    ProcessCluster cluster({.ranks = 3, .scenario = fmt::format("orphan {}", rank)});
+    ASSERT_TRUE(cluster.wait_for(rank, "orphan ", 10s)) << cluster.text(rank);
+    ASSERT_TRUE(cluster.wait_for_all("working", 10s)) << cluster.text(0);
+    const auto child = number_after(cluster.text(rank), "orphan ");
+    ASSERT_TRUE(child.has_value());
+    const std::int64_t killed = now_us();
+    ASSERT_TRUE(cluster.process(rank).signal(sys::Signal::kill).ok());
+    for (const int other : {0, 1, 2}) {
+      if (other == rank) continue;
+      EXPECT_TRUE(cluster.wait_for(other, "closed after", 8s)) << cluster.text(other);
+    }
+    EXPECT_EQ(::kill(static_cast<pid_t>(*child), SIGKILL), 0) << "the orphan ended by itself";
+    const auto outcomes = cluster.finish(5s);
+    expect_verdicts(outcomes, {rank}, {"PeerLost", {rank}});
+    expect_in_time(outcomes, {rank}, killed, 500ms);
+  }
 }
 
 /// One dies when the others have closed already: they end well and soon.

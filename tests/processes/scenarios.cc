@@ -96,6 +96,18 @@ void mute() {
   }
 }
 
+/// A child that holds every socket of this process open and does nothing else, until somebody ends
+/// it or its time is over.
+void leave_orphan() {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    constexpr unsigned kLongest = 30;  // seconds; the signal ends it
+    ::alarm(kLongest);
+    for (;;) ::pause();
+  }
+  say(fmt::format("orphan {}", child));
+}
+
 /// What the odd rank does once all have worked together.
 void break_off(Session& group, const std::string& how) {
   say(how);
@@ -149,6 +161,10 @@ void play(Session& group, const std::string& scenario) {
     group.barrier();
     if (group.rank() == next(0)) return say("left");
     group.barrier();
+  } else if (name == "orphan") {
+    group.barrier();
+    if (group.rank() == next(0)) leave_orphan();
+    go_on(group);
   } else if (name == "late") {
     group.barrier();
     say("closing");

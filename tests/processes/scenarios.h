@@ -8,7 +8,8 @@
 //   idle SECONDS                      joins and only looks whether all is well
 //   mismatch RANK                     that rank asks for another count
 //   leave RANK                        that rank closes its session early
-//   late RANK                         all but that rank close at once; it waits for its end
+//   orphan RANK                       that rank forks a child that keeps its descriptors, then
+//   works late RANK                         all but that rank close at once; it waits for its end
 //   abort RANK | throw RANK | exit RANK | mute RANK
 //       in the middle of work that rank aborts, throws, ends with an operation under way, or closes
 //       its direction of every connection

@@ -10,6 +10,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -116,6 +118,105 @@ TEST(PosixNetwork, ACallerOfAUnixSocketIsNamedByItsProcess) {
   auto far = listener->accept();
   ASSERT_NE(far, nullptr);
   EXPECT_EQ(far->peer(), listener->address() + " (pid " + std::to_string(::getpid()) + ")");
+}
+
+/// A process that calls, forks a child which keeps the socket, says the child's pid and waits for
+/// its own end.
+class CallerWithChild {
+ public:
+  explicit CallerWithChild(const std::string& path) : pid_(::fork()) {
+    if (pid_ != 0) return;
+    sockaddr_un where{};
+    where.sun_family = AF_UNIX;
+    path.copy(where.sun_path, sizeof(where.sun_path) - 1);
+    const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
+    if (::connect(socket, reinterpret_cast<const sockaddr*>(&where), sizeof(where)) != 0)
+      ::_exit(1);
+    ::alarm(20);  // both end by themselves if the test does not end them
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(20);
+      for (;;) ::pause();
+    }
+    if (::write(socket, &child, sizeof(child)) != sizeof(child)) ::_exit(1);
+    for (;;) ::pause();
+  }
+  ~CallerWithChild() {
+    end();
+    if (child_ > 0) ::kill(child_, SIGKILL);
+  }
+  CallerWithChild(const CallerWithChild&) = delete;
+  CallerWithChild& operator=(const CallerWithChild&) = delete;
+
+  /// Whose socket stays open.
+  void has_child(pid_t child) { child_ = child; }
+  void end() {
+    if (ended_) return;
+    ended_ = true;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+
+ private:
+  pid_t pid_;
+  pid_t child_ = 0;
+  bool ended_ = false;
+};
+
+TEST(PosixNetwork, TheEndOfAWatchedPeerIsTheEndOfTheStream) {
+  PosixNetwork network;
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/socket";
+  auto listener = network.listen("unix:" + path);
+  for (const bool watched : {true, false}) {
+    SCOPED_TRACE(watched);
+    CallerWithChild caller(path);
+    auto poller = network.poller();
+    poller->watch(*listener);
+    ASSERT_TRUE(poller->wait(Deadline::after(10s)));
+    auto connection = listener->accept();
+    ASSERT_NE(connection, nullptr);
+    poller->forget(*listener);
+    if (watched) connection->watch_peer();
+    poller->watch(*connection, Poller::Interest::read);
+    ASSERT_TRUE(poller->wait(Deadline::after(10s)));
+    // The child is known to live when its number comes; nothing is at its end yet.
+    pid_t child = 0;
+    ASSERT_EQ(connection->read(std::as_writable_bytes(std::span(&child, 1))).bytes, sizeof(child));
+    caller.has_child(child);
+    std::byte more[8];
+    EXPECT_EQ(connection->read(more).state, Transfer::State::open);
+    caller.end();
+    EXPECT_EQ(poller->wait(Deadline::after(watched ? 10s : 50ms)), watched);
+    EXPECT_EQ(connection->read(more).state,
+              watched ? Transfer::State::closed : Transfer::State::open);
+    poller->forget(*connection);
+    EXPECT_FALSE(poller->wait(Deadline::after(1ms)));
+  }
+}
+
+TEST(PosixNetwork, WhatAWatchedPeerWroteIsReadBeforeItsEnd) {
+  PosixNetwork network;
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/socket";
+  auto listener = network.listen("unix:" + path);
+  CallerWithChild caller(path);
+  auto poller = network.poller();
+  poller->watch(*listener);
+  ASSERT_TRUE(poller->wait(Deadline::after(10s)));
+  auto connection = listener->accept();
+  ASSERT_NE(connection, nullptr);
+  poller->forget(*listener);
+  connection->watch_peer();
+  poller->watch(*connection, Poller::Interest::read);
+  ASSERT_TRUE(poller->wait(Deadline::after(10s)));
+  caller.end();
+  pid_t child = 0;
+  ASSERT_EQ(connection->read(std::as_writable_bytes(std::span(&child, 1))).bytes, sizeof(child));
+  caller.has_child(child);
+  std::byte more[8];
+  EXPECT_EQ(connection->read(more).state, Transfer::State::closed);
+  poller->forget(*connection);
 }
 
 TEST(PosixNetwork, AFullUnixQueueIsRetried) {

@@ -24,6 +24,9 @@ TEST(Descriptor, DescribesWhatWasAskedFor) {
   Descriptor barrier;
   barrier.kind = 8;
   EXPECT_EQ(describe(barrier), "barrier");
+  Descriptor rounded = sample();
+  rounded.wire = static_cast<std::uint8_t>(DType::bfloat16);
+  EXPECT_EQ(describe(rounded), "broadcast float32[7] as bfloat16 root 1 \"conv1.weight\"");
 }
 
 TEST(Descriptor, FingerprintCoversEverythingButTheName) {
@@ -45,6 +48,7 @@ TEST(Descriptor, FingerprintCoversEverythingButTheName) {
   EXPECT_TRUE(differs([](Descriptor& c) { ++c.kind; }));
   EXPECT_TRUE(differs([](Descriptor& c) { ++c.op; }));
   EXPECT_TRUE(differs([](Descriptor& c) { ++c.dtype; }));
+  EXPECT_TRUE(differs([](Descriptor& c) { ++c.wire; }));
   EXPECT_TRUE(differs([](Descriptor& c) { ++c.group; }));
 }
 
@@ -53,6 +57,7 @@ TEST(Descriptor, SurvivesWhateverAPeerSends) {
   d.kind = 200;
   d.op = 200;
   d.dtype = 200;
+  d.wire = 200;
   d.name.fill('x');  // no terminator
   EXPECT_EQ(describe(d), "? \"" + std::string(d.name.size(), 'x') + "\"");
   d.set_name("a\x1b[2Jb\n");

@@ -26,6 +26,11 @@ struct From {
 /// other ranks.
 enum class SumOrder : std::uint8_t { fixed_tree, any };
 
+/// What travels in place of float32. same: float32. bf16, f16: every replica's input is rounded
+/// once to that type, added in float32, and the result is rounded once: about half the bytes
+/// between machines, results of 8 or 11 bits, and beyond 65504 f16 is infinite.
+enum class WireType : std::uint8_t { same, bf16, f16 };
+
 /// What carries the collectives of join(): ours, or MPI's (mpi.h). An engine that is not built
 /// gives one warning and the host's collectives.
 enum class Engine : std::uint8_t { automatic, host, mpi, nccl };
@@ -39,6 +44,8 @@ struct CallOptions {
   SumOrder order = SumOrder::fixed_tree;
   /// If given, ranks that give different shapes of equal size disagree (Mismatch).
   std::span<const std::int64_t> shape = {};
+  /// For all_reduce with Op::sum or Op::mean of float32; the same on all ranks, else Mismatch.
+  WireType wire = WireType::same;
 };
 
 /// Of a session.
