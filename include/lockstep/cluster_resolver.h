@@ -5,8 +5,9 @@
 //   resolver.task_type();                      // "worker"
 //   resolver.task_id();                        // 1
 //
-// Resolvers of launchers (Slurm, Open MPI, torchrun) are in launcher_resolvers.h. What cannot be
-// understood is a ConfigError that names the variable, the byte, what stands there and what to do.
+// Resolvers of launchers (Slurm, Open MPI, torchrun) are in launcher_resolvers.h, that of pods in
+// kubernetes_resolver.h; resolve_cluster.h says which counts. What cannot be understood is a
+// ConfigError that names the variable, the byte, what stands there and what to do.
 // Reading is free of threads; setters are not, like those of any value.
 #pragma once
 

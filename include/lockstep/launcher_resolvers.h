@@ -1,4 +1,5 @@
-// Resolvers for processes that a launcher started: srun, mpirun / mpiexec, torchrun.
+// Resolvers for processes that a launcher started: lockstep launch, srun, mpirun / mpiexec,
+// torchrun.
 //
 // The launcher's variables are read and checked once, by the constructor: ConfigError if one is
 // missing or wrong. All tasks are of the job "worker" unless said otherwise, and the task id is the
@@ -16,6 +17,23 @@
 #include "lockstep/cluster_resolver.h"
 
 namespace lockstep {
+
+/// LOCKSTEP_RANK and LOCKSTEP_ADDRESSES ("node0:4000,node1:4000"), as `lockstep launch` sets them;
+/// an address may be empty but for the first. All ranks are workers.
+class LaunchResolver final : public ClusterResolver {
+ public:
+  explicit LaunchResolver(const EnvironmentView& variables = process_environment());
+
+  [[nodiscard]] ClusterSpec cluster_spec() const override { return cluster_; }
+  [[nodiscard]] std::string source() const override { return "LOCKSTEP_ADDRESSES"; }
+
+ private:
+  [[nodiscard]] std::optional<std::string> find_task_type() const override { return "worker"; }
+  [[nodiscard]] std::optional<int> find_task_id() const override { return rank_; }
+
+  ClusterSpec cluster_;
+  int rank_ = 0;
+};
 
 /// Which host has the first ranks.
 enum class HostOrder {

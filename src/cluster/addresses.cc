@@ -34,6 +34,10 @@ std::string canonical(const std::string& text) {
 }  // namespace
 
 std::string address_problem(const std::string& address) {
+  constexpr std::size_t longest = 253 + std::string_view(":65535").size();  // that of a name
+  if (address.size() > longest) {
+    return fmt::format("it has {} characters; the longest address has {}", address.size(), longest);
+  }
   try {
     const Address parsed = Address::parse(address);
     if (parsed.kind == Address::Kind::tcp && parsed.port == 0) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "cluster/text.h"
 #include "lockstep/error.h"
 
 namespace lockstep {
@@ -12,7 +13,7 @@ int tasks_of(const ClusterSpec& cluster, const std::string& job) {
 }
 
 std::string jobs_of(const ClusterSpec& cluster) {
-  return cluster ? fmt::format("{}", fmt::join(cluster.jobs(), ", ")) : "none";
+  return cluster ? cluster::printable(fmt::format("{}", fmt::join(cluster.jobs(), ", "))) : "none";
 }
 
 /// A ps serves the workers and is none of them.
@@ -29,7 +30,7 @@ void validate_cluster_spec(const ClusterSpec& cluster, const std::string& task_t
       task_type != "evaluator") {
     throw ConfigError(fmt::format(
         "Unrecognized task_type '{}'; it is chief, worker, ps or evaluator, and the cluster has {}",
-        task_type, jobs_of(cluster)));
+        cluster::printable(task_type), jobs_of(cluster)));
   }
   if (!cluster.has_job(task_type) && task_type != "evaluator") {
     throw ConfigError(fmt::format("task_type '{}' is not in the cluster, which has {}", task_type,

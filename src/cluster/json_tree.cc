@@ -112,7 +112,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
     ++next_;
     if (open_.size() == kMaxDepth) {
       refuse(variable_, offset, fmt::format("there are more than {} levels", kMaxDepth),
-             "a cluster needs four");
+             "no cluster needs so many");
     }
     add({.kind = kind, .offset = offset, .text = {}});
     open_.push_back({.node = last_, .keys = {}});

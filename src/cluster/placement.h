@@ -1,17 +1,7 @@
 // Placement: which rank this process is and where the ranks listen, from whatever started it.
 //
-// The first of these that is there decides:
-//
-//   1. LOCKSTEP_RANK and LOCKSTEP_ADDRESSES ("node0:4000,node1:4000")
-//   2. TF_CONFIG with a cluster: the chief, then workers in the order of their indices
-//   3. torchrun            RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
-//   4. Open MPI / MPICH    OMPI_COMM_WORLD_RANK, ... / PMI_RANK, ...; addresses from Slurm if that
-//                          says the same rank and size
-//   5. Slurm               SLURM_PROCID, SLURM_STEP_NODELIST, ...
-//   6. nothing: one rank
-//
-// If a later one says another rank or size, there is one warning that names both. ConfigError for
-// what is wrong in the one that decides. Nothing is resolved or opened.
+// The chief is rank 0 and workers follow in the order of their indices. Which description counts is
+// decided by resolve_cluster. Nothing is resolved or opened.
 #pragma once
 
 #include <string>
@@ -35,6 +25,7 @@ struct Placement {
   friend bool operator==(const Placement&, const Placement&) = default;
 };
 
+/// One rank if nothing describes a cluster; ConfigError for what is wrong in what decides.
 Placement from_environment(const EnvironmentView& variables);
 
 /// What a resolver says; an empty cluster is one rank. ConfigError for a task that is no rank (ps,

@@ -27,6 +27,11 @@ std::string names_of(std::initializer_list<const char*> names) {
 }  // namespace
 
 std::string printable(std::string_view text) {
+  constexpr std::size_t reach = 100;
+  if (text.size() > 2 * reach) {
+    return fmt::format("{}...{}", printable(text.substr(0, reach)),
+                       printable(text.substr(text.size() - reach)));
+  }
   std::string shown;
   for (const char c : text) {
     const auto code = static_cast<unsigned char>(c);

@@ -20,7 +20,8 @@ struct Variable {
 [[noreturn]] void refuse(const Variable& variable, std::size_t offset, std::string_view rule,
                          std::string_view advice);
 
-/// The text with what a terminal would swallow spelled out.
+/// The text with what a terminal would swallow spelled out; of a long one the beginning and the
+/// end.
 std::string printable(std::string_view text);
 
 /// The first of the names that is set.

@@ -113,7 +113,7 @@ class Reader {
         refuse(variable_, key.offset, "a job has no name",
                "name it chief, worker, ps or evaluator");
       }
-      jobs.emplace(key.text, tasks_of(key.text, tasks));
+      jobs.emplace(key.text, tasks_of(printable(key.text), tasks));
     }
     check_together("TF_CONFIG", entries_);
     return ClusterSpec(std::move(jobs));

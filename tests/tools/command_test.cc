@@ -18,13 +18,14 @@ TEST(Command, PrintsItsVersion) {
 TEST(Command, HelpNamesTheSubcommandsAndShowsExamples) {
   const Result result = lockstep_command("--help");
   EXPECT_EQ(result.code, 0);
-  for (const char* word : {"launch", "bench", "explain", "plans", "data", "Examples:"}) {
+  for (const char* word :
+       {"launch", "bench", "explain", "plans", "data", "doctor", "resolve", "Examples:"}) {
     EXPECT_THAT(result.out, HasSubstr(word));
   }
 }
 
 TEST(Command, EverySubcommandHasHelpWithExamples) {
-  for (const char* name : {"launch", "bench", "explain", "plans", "data", "data inspect",
+  for (const char* name : {"launch", "bench", "explain", "plans", "resolve", "data", "data inspect",
                            "data count", "data verify", "data shard"}) {
     const Result result = lockstep_command(std::string(name) + " --help");
     EXPECT_EQ(result.code, 0) << name;
@@ -75,9 +76,10 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"explain all_reduce -d all", "one element type"},
         Wrong{"explain all_reduce --costs speed=light", "speed"},
         Wrong{"plans all_reduces", "\"all_reduces\""}, Wrong{"plans --fast", "--fast"},
-        Wrong{"launch", "no program"}, Wrong{"launch -n 2 --", "no program behind --"},
-        Wrong{"launch -- true", "-n is required"}, Wrong{"launch -n 0 -- true", "-n is 0"},
-        Wrong{"launch -n two -- true", "two"}, Wrong{"launch -n 2 true", "write -- before"},
+        Wrong{"resolve now", "now"}, Wrong{"launch", "no program"},
+        Wrong{"launch -n 2 --", "no program behind --"}, Wrong{"launch -- true", "-n is required"},
+        Wrong{"launch -n 0 -- true", "-n is 0"}, Wrong{"launch -n two -- true", "two"},
+        Wrong{"launch -n 2 true", "write -- before"},
         Wrong{"launch --fly -n 2 -- true", "no option --fly"},
         Wrong{"launch -n 2 --hosts a,b -- true", "--rank-host"},
         Wrong{"launch -n 2 --rank-host 0 -- true", "--rank-host needs"},

@@ -26,5 +26,6 @@ Command add_exec(CLI::App& application, const ProgramWords& program);
 Command add_explain(CLI::App& application);
 Command add_launch(CLI::App& application, const ProgramWords& program);
 Command add_plans(CLI::App& application);
+Command add_resolve(CLI::App& application);
 
 }  // namespace lockstep::tool

@@ -76,14 +76,15 @@ int run(int argc, char** argv) {
       "  lockstep launch -n 4 -- ./train\n"
       "  lockstep bench all_reduce -b 4 -e 64M -f 4 -t 2\n"
       "  lockstep launch -n 4 --no-prefix -- lockstep doctor\n"
+      "  lockstep resolve --explain\n"
       "  lockstep explain all_reduce -n 8 -b 4M\n"
       "  lockstep plans\n"
       "  lockstep data inspect train.tfrecord\n"
       "`lockstep <command> --help` has the options and more examples.");
   const Command commands[] = {
-      add_launch(application, program), add_bench(application), add_explain(application),
-      add_plans(application),           add_data(application),  add_doctor(application),
-      add_exec(application, program)};
+      add_launch(application, program), add_bench(application),        add_explain(application),
+      add_plans(application),           add_data(application),         add_doctor(application),
+      add_resolve(application),         add_exec(application, program)};
   try {
     application.parse(argc, argv);
     for (const Command& command : commands) {
