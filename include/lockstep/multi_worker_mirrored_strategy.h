@@ -50,7 +50,7 @@ class MultiWorkerMirroredStrategy : public Strategy {
  public:
   /// ConfigError for a cluster or a task that cannot be (a ps task: branch on the resolver's
   /// task_type() before making a strategy); otherwise as coll::join().
-  explicit MultiWorkerMirroredStrategy(MultiWorkerOptions options = {});
+  explicit MultiWorkerMirroredStrategy(const MultiWorkerOptions& options = {});
 
   /// The one given, or that of the environment.
   [[nodiscard]] const ClusterResolver& cluster_resolver() const noexcept { return *resolver_; }
@@ -65,6 +65,8 @@ class MultiWorkerMirroredStrategy : public Strategy {
   [[nodiscard]] std::string transport() const;
 
  private:
+  MultiWorkerMirroredStrategy(const MultiWorkerOptions& options, AnyClusterResolver resolver);
+
   AnyClusterResolver resolver_;
 };
 

@@ -27,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/coll/options.h"
 #include "lockstep/model.h"
 #include "lockstep/strategy.h"
 
@@ -46,6 +47,9 @@ struct GradientOptions {
   Overlap overlap = Overlap::automatic;
   /// Gradients are sent together until a bucket is larger; 0: chosen (explain() says why).
   std::int64_t bucket_bytes = 0;
+  /// Gradients of float32 between workers as 16 bits: half the bytes, rounded twice; other bits
+  /// than without, and than with other layouts of replicas and workers.
+  coll::WireType wire = coll::WireType::same;
   /// Every so many steps all replicas compare their parameters; 0: never. Mismatch names the
   /// replica and the first parameter that differ.
   int check_every = 0;

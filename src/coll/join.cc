@@ -54,6 +54,27 @@ std::string key_from_environment(const EnvironmentView& variables) {
   return file && !file->empty() ? transport::JobKey::from_file(*file).to_text() : std::string();
 }
 
+/// A place among the ranks, and how the environment says that they are protected.
+JoinOptions options_at(const cluster::Placement& placement) {
+  const EnvironmentView variables = process_environment();
+  const auto is_set = [&](const char* name) {
+    const auto value = variables(name);
+    return value && !value->empty() && *value != "0";
+  };
+  JoinOptions options;
+  options.options.engine = environment().engine;
+  options.rank = placement.rank;
+  options.addresses = placement.addresses;
+  if (!placement.meeting.empty()) {
+    options.addresses.front() = "unix:" + sys::runtime_directory() + "/" + placement.meeting;
+  }
+  options.insecure = is_set("LOCKSTEP_INSECURE");
+  options.plaintext_data = is_set("LOCKSTEP_PLAINTEXT_DATA");
+  if (const auto address = variables("LOCKSTEP_BIND")) options.bind = *address;
+  options.key = key_from_environment(variables);
+  return options;
+}
+
 }  // namespace
 
 Session join(const JoinOptions& options) {
@@ -84,24 +105,11 @@ Session join(const JoinOptions& options) {
 }
 
 JoinOptions join_options_from_environment() {
-  const EnvironmentView variables = process_environment();
-  const auto is_set = [&](const char* name) {
-    const auto value = variables(name);
-    return value && !value->empty() && *value != "0";
-  };
-  const cluster::Placement placement = cluster::from_environment(variables);
-  JoinOptions options;
-  options.options.engine = environment().engine;
-  options.rank = placement.rank;
-  options.addresses = placement.addresses;
-  if (!placement.meeting.empty()) {
-    options.addresses.front() = "unix:" + sys::runtime_directory() + "/" + placement.meeting;
-  }
-  options.insecure = is_set("LOCKSTEP_INSECURE");
-  options.plaintext_data = is_set("LOCKSTEP_PLAINTEXT_DATA");
-  if (const auto address = variables("LOCKSTEP_BIND")) options.bind = *address;
-  options.key = key_from_environment(variables);
-  return options;
+  return options_at(cluster::from_environment(process_environment()));
+}
+
+JoinOptions join_options_for(const ClusterResolver& resolver) {
+  return options_at(cluster::placement_of(resolver));
 }
 
 Session join() {

@@ -6,8 +6,8 @@
 #include <torch/version.h>
 
 #include "base/log.h"
-#include "cluster/placement.h"
 #include "lockstep/collective_all_reduce.h"
+#include "lockstep/resolve_cluster.h"
 #include "strategy/core.h"
 #include "strategy/devices.h"
 #include "tensor/blas.h"
@@ -45,11 +45,8 @@ coll::Engine engine_of(Communication communication) {
   return coll::Engine::automatic;
 }
 
-/// Who takes part, by what the user or the environment says; nothing: this process is alone.
-std::optional<coll::JoinOptions> cluster_of(const MultiWorkerOptions& options) {
-  const TfConfigResolver from_environment;
-  const ClusterResolver& resolver =
-      options.cluster_resolver ? **options.cluster_resolver : from_environment;
+/// Who takes part, as the resolver says; nothing: this process is alone.
+std::optional<coll::JoinOptions> cluster_of(const ClusterResolver& resolver) {
   const std::string type = resolver.task_type().value_or("");
   const bool has_cluster = static_cast<bool>(resolver.cluster_spec());
   if (type == "evaluator") return {};  // works beside the others, by itself
@@ -59,21 +56,16 @@ std::optional<coll::JoinOptions> cluster_of(const MultiWorkerOptions& options) {
         "the resolver's task_type() first, and make a strategy in chief and worker tasks only",
         kName, resolver.source()));
   }
-  if (options.cluster_resolver && !has_cluster) return {};
-  // The key and how to protect the connections come from the environment in any case.
-  coll::JoinOptions join = coll::join_options_from_environment();
-  if (options.cluster_resolver) {
-    const cluster::Placement placement = cluster::placement_of(resolver);
-    join.addresses = placement.addresses;
-    join.rank = placement.rank;
-  }
+  coll::JoinOptions join = coll::join_options_for(resolver);
+  // MPI knows the ranks itself.
   if (join.addresses.size() <= 1 && join.options.engine != coll::Engine::mpi) return {};
   return join;
 }
 
-std::shared_ptr<coll::Session> session_of(const MultiWorkerOptions& options, int local) {
+std::shared_ptr<coll::Session> session_of(const MultiWorkerOptions& options,
+                                          const ClusterResolver& resolver, int local) {
   if (options.session) return options.session;
-  std::optional<coll::JoinOptions> join = cluster_of(options);
+  std::optional<coll::JoinOptions> join = cluster_of(resolver);
   if (!join) return nullptr;
   if (options.communication != Communication::automatic) {
     join->options.engine = engine_of(options.communication);
@@ -97,7 +89,8 @@ struct SharedWorkers {
   Workers workers;
 };
 
-std::shared_ptr<StrategyCore> multi_worker_core(const MultiWorkerOptions& options) {
+std::shared_ptr<StrategyCore> multi_worker_core(const MultiWorkerOptions& options,
+                                                const ClusterResolver& resolver) {
   CoreOptions core;
   core.name = kName;
   core.device_table = options.device_table ? *options.device_table : DeviceTable::machine();
@@ -105,7 +98,7 @@ std::shared_ptr<StrategyCore> multi_worker_core(const MultiWorkerOptions& option
   core.parameter_devices = core.worker_devices;
   core.replicas = options.replicas;
   const auto local = static_cast<int>(core.worker_devices.size());
-  const std::shared_ptr<coll::Session> session = session_of(options, local);
+  const std::shared_ptr<coll::Session> session = session_of(options, resolver, local);
   if (session == nullptr || session->size() == 1) {
     return std::make_shared<StrategyCore>(std::move(core));
   }
@@ -124,14 +117,19 @@ std::shared_ptr<StrategyCore> multi_worker_core(const MultiWorkerOptions& option
 }
 
 AnyClusterResolver resolver_of(const MultiWorkerOptions& options) {
-  return options.cluster_resolver ? *options.cluster_resolver
-                                  : AnyClusterResolver(TfConfigResolver());
+  // A group that exists needs no description of it.
+  if (options.session && !options.cluster_resolver) return TfConfigResolver();
+  return resolve_cluster(options.cluster_resolver).resolver;
 }
 
 }  // namespace
 
-MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(MultiWorkerOptions options)
-    : Strategy(multi_worker_core(options)), resolver_(resolver_of(options)) {}
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const MultiWorkerOptions& options)
+    : MultiWorkerMirroredStrategy(options, resolver_of(options)) {}
+
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const MultiWorkerOptions& options,
+                                                         AnyClusterResolver resolver)
+    : Strategy(multi_worker_core(options, *resolver)), resolver_(std::move(resolver)) {}
 
 int MultiWorkerMirroredStrategy::num_workers() const noexcept {
   return core().workers() != nullptr ? core().workers()->count() : 1;

@@ -88,8 +88,9 @@ class BucketExchange : public GradientExchange {
     // Without overlap one bucket is best. With it, small ones start early, but each costs the
     // network's latency; measured with bench-train.
     limit_ = options.bucket_bytes > 0 ? options.bucket_bytes : overlaps_ ? kOverlapBytes : 0;
-    why_ = fmt::format("{}, sent {}", transport,
-                       overlaps_ ? "while backward goes on" : "after backward, in one piece");
+    why_ = fmt::format("{}, sent {}{}", transport,
+                       overlaps_ ? "while backward goes on" : "after backward, in one piece",
+                       options.wire == coll::WireType::same ? "" : ", in 16 bits");
   }
 
   ~BucketExchange() override {
@@ -276,8 +277,13 @@ class BucketExchange : public GradientExchange {
     core_.on_lanes(fill_replica);
   }
 
+  [[nodiscard]] coll::CallOptions call(const Bucket& bucket) const {
+    const bool narrow = bucket.layout().dtype == at::kFloat;
+    return {.name = "gradients", .wire = narrow ? options_.wire : coll::WireType::same};
+  }
+
   void reduce(Bucket& bucket) {
-    workers().session().all_reduce(Op::sum, bucket.inputs(), bucket.sum(), {.name = "gradients"});
+    workers().session().all_reduce(Op::sum, bucket.inputs(), bucket.sum(), call(bucket));
   }
 
   void issue_full_ones() {
@@ -285,7 +291,7 @@ class BucketExchange : public GradientExchange {
     while (next_ < buckets_.size() && buckets_[next_]->is_full()) {
       Bucket& bucket = *buckets_[next_++];
       works_.push_back(workers().session().start_all_reduce(Op::sum, bucket.inputs(), bucket.sum(),
-                                                            {.name = "gradients"}));
+                                                            call(bucket)));
     }
   }
 

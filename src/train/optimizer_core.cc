@@ -91,9 +91,9 @@ void OptimizerCore::compare_workers() const {
   std::vector<Trait> traits = {
       {"type", type_},
       {"learning rate", fmt::to_string(optimizer(0).param_groups().front().options().get_lr())},
-      {"gradient options",
-       fmt::format("allow_unused {}, overlap {}, bucket_bytes {}", options_.allow_unused,
-                   static_cast<int>(options_.overlap), options_.bucket_bytes)}};
+      {"gradient options", fmt::format("allow_unused {}, overlap {}, bucket_bytes {}, wire {}",
+                                       options_.allow_unused, static_cast<int>(options_.overlap),
+                                       options_.bucket_bytes, static_cast<int>(options_.wire))}};
   for (const Variable& variable : parameters_.variables) {
     const Tensor own = variable[0];
     traits.push_back(

@@ -141,6 +141,20 @@ TEST(Optimizer, LearnsTheOrderOfArrival) {
   });
 }
 
+TEST(Optimizer, SixteenBitsOnTheWireAreClose) {
+  MirroredStrategy threads(cpus(2));
+  const auto exact = trained(threads);
+  run_workers({.workers = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+    const auto own = trained(strategy, {.wire = coll::WireType::bf16});
+    bool equal = true;
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      EXPECT_TRUE(torch::allclose(exact[i], own[i], 0.05, 0.02)) << exact[i] << own[i];
+      equal = equal && exact[i].equal(own[i]);
+    }
+    EXPECT_FALSE(equal);
+  });
+}
+
 /// The message of what a step with this body throws, on two replicas.
 template <class Body>
 std::string refused(const GradientOptions& options, Body&& body) {

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/cluster_resolver.h"
 #include "lockstep/coll/batch.h"
 #include "lockstep/coll/session.h"
 
@@ -55,6 +56,9 @@ struct JoinOptions {
 
 /// The addresses, the rank, the key and whether to be insecure as the environment says.
 [[nodiscard]] JoinOptions join_options_from_environment();
+/// The same, but the addresses and the rank as a resolver says; an empty cluster is one rank.
+/// ConfigError for a task that is no rank (ps, evaluator).
+[[nodiscard]] JoinOptions join_options_for(const ClusterResolver& resolver);
 [[nodiscard]] Session join();
 
 }  // namespace lockstep::coll
