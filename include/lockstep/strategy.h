@@ -354,7 +354,7 @@ auto Strategy::distribute_values_from_function(F&& fn) {
   const detail::SharedDevices& devices = detail::replica_devices(*this);
   std::vector<R> values;
   for (int i = 0; i < static_cast<int>(devices->size()); ++i) {
-    values.push_back(fn(ValueContext{i, num_replicas_in_sync()}));
+    values.push_back(fn(ValueContext{detail::first_replica(*this) + i, num_replicas_in_sync()}));
   }
   return detail::Regroup<R, locality::PerReplica>::from(std::move(values), devices);
 }

@@ -176,4 +176,6 @@ int local_index(const ReplicaContext& replica) { return replica.state().index; }
 
 const SharedDevices& replica_devices(Strategy& strategy) { return strategy.core().devices(); }
 
+int first_replica(Strategy& strategy) { return strategy.core().first_replica(); }
+
 }  // namespace lockstep::detail

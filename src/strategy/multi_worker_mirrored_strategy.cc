@@ -65,6 +65,7 @@ std::optional<coll::JoinOptions> cluster_of(const ClusterResolver& resolver) {
 std::shared_ptr<coll::Session> session_of(const MultiWorkerOptions& options,
                                           const ClusterResolver& resolver, int local) {
   if (options.session) return options.session;
+  if (options.cluster_resolver && !resolver.cluster_spec()) return nullptr;  // said to be alone
   std::optional<coll::JoinOptions> join = cluster_of(resolver);
   if (!join) return nullptr;
   if (options.communication != Communication::automatic) {
@@ -83,8 +84,8 @@ std::shared_ptr<coll::Session> session_of(const MultiWorkerOptions& options,
 
 /// The ops own the session, the workers a reference to it: both live as long as the core.
 struct SharedWorkers {
-  SharedWorkers(std::shared_ptr<CollectiveAllReduce> its_ops, int local)
-      : ops(std::move(its_ops)), workers(ops->session(), local) {}
+  SharedWorkers(std::shared_ptr<CollectiveAllReduce> its_ops, std::chrono::nanoseconds timeout)
+      : ops(std::move(its_ops)), workers(ops->session(), timeout) {}
   std::shared_ptr<CollectiveAllReduce> ops;
   Workers workers;
 };
@@ -102,11 +103,13 @@ std::shared_ptr<StrategyCore> multi_worker_core(const MultiWorkerOptions& option
   if (session == nullptr || session->size() == 1) {
     return std::make_shared<StrategyCore>(std::move(core));
   }
+  Workers::require_equal_numbers(*session, local);
   const CommunicationOptions communication{options.bytes_per_pack, options.timeout_seconds};
-  auto shared =
-      std::make_shared<SharedWorkers>(std::make_shared<CollectiveAllReduce>(
-                                          std::move(*session), core.worker_devices, communication),
-                                      local);
+  const std::chrono::duration<double> timeout(options.timeout_seconds.value().value_or(0));
+  auto shared = std::make_shared<SharedWorkers>(
+      std::make_shared<CollectiveAllReduce>(std::move(*session), core.worker_devices,
+                                            communication),
+      std::chrono::duration_cast<std::chrono::nanoseconds>(timeout));
   core.cross_device_ops = shared->ops;
   core.workers = std::shared_ptr<Workers>(shared, &shared->workers);
   // One seed for all, so that a replica's numbers do not depend on where it runs.

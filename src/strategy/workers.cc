@@ -32,7 +32,7 @@ std::int64_t digest_of(const Trait& trait) {
 
 }  // namespace
 
-Workers::Workers(coll::Session& session, int local) : session_(session) {
+void Workers::require_equal_numbers(const coll::Session& session, int local) {
   if (session.replicas() == local * session.size() &&
       session.first_replica() == local * session.rank()) {
     return;
@@ -53,7 +53,7 @@ int Workers::index_on_host() const {
 void Workers::broadcast(const std::vector<Tensor>& tensors, std::string_view what) {
   for (const Tensor& tensor : tensors) {
     const Tensor dense = tensor.is_contiguous() ? tensor.detach() : dense_copy(tensor);
-    session_.broadcast(buffer_of(dense), coll::Root{0}, {.name = what, .shape = dense.sizes()});
+    session_.broadcast(buffer_of(dense), coll::Root{0}, call(what, dense.sizes()));
     if (!tensor.is_contiguous()) tensor.detach().copy_(dense);
   }
 }
@@ -66,7 +66,7 @@ Tensor Workers::from_chief(const Tensor& tensor, std::string_view what) {
 
 std::uint64_t Workers::from_chief(std::uint64_t number, std::string_view what) {
   auto word = static_cast<std::int64_t>(number);
-  session_.broadcast(std::span(&word, 1), coll::Root{0}, {.name = what});
+  session_.broadcast(std::span(&word, 1), coll::Root{0}, call(what));
   return static_cast<std::uint64_t>(word);
 }
 
@@ -75,14 +75,14 @@ std::vector<Tensor> Workers::gather(const Tensor& tensor, std::string_view what)
   std::vector<std::int64_t> sizes = own.sizes().vec();
   sizes.insert(sizes.begin(), count());
   const Tensor all = at::empty(sizes, own.options());
-  session_.all_gather(buffer_of(own), buffer_of(all), {}, {.name = what, .shape = own.sizes()});
+  session_.all_gather(buffer_of(own), buffer_of(all), {}, call(what, own.sizes()));
   return all.unbind(0);
 }
 
 std::vector<std::int64_t> Workers::gather(std::span<const std::int64_t> numbers,
                                           std::string_view what) {
   std::vector<std::int64_t> all(numbers.size() * static_cast<std::size_t>(count()));
-  session_.all_gather(numbers, std::span(all), {}, {.name = what});
+  session_.all_gather(numbers, std::span(all), {}, call(what));
   return all;
 }
 

@@ -6,6 +6,7 @@
 // w * local on.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -25,8 +26,11 @@ struct Trait {
 
 class Workers {
  public:
-  /// ConfigError unless every worker has `local` replicas.
-  Workers(coll::Session& session, int local);
+  /// `timeout` is that of every call; 0: the session's own.
+  explicit Workers(coll::Session& session, std::chrono::nanoseconds timeout = {})
+      : session_(session), timeout_(timeout) {}
+  /// ConfigError unless every worker of the group has `local` replicas.
+  static void require_equal_numbers(const coll::Session& session, int local);
 
   [[nodiscard]] int count() const noexcept { return session_.size(); }
   [[nodiscard]] int index() const noexcept { return session_.rank(); }
@@ -36,6 +40,11 @@ class Workers {
   /// Workers before this one on the same host.
   [[nodiscard]] int index_on_host() const;
   [[nodiscard]] coll::Session& session() noexcept { return session_; }
+  /// Options of a call of this name.
+  [[nodiscard]] coll::CallOptions call(std::string_view what,
+                                       std::span<const std::int64_t> shape = {}) const {
+    return {.name = what, .timeout = timeout_, .shape = shape};
+  }
 
   /// The chief's values become everybody's. Dense tensors, alike on all workers.
   void broadcast(const std::vector<Tensor>& tensors, std::string_view what);
@@ -62,6 +71,7 @@ class Workers {
   [[nodiscard]] std::vector<std::string> gather_texts(std::string text, std::string_view what);
 
   coll::Session& session_;
+  std::chrono::nanoseconds timeout_;
 };
 
 }  // namespace lockstep::detail

@@ -89,7 +89,7 @@ class BucketExchange : public GradientExchange {
     // network's latency; measured with bench-train.
     limit_ = options.bucket_bytes > 0 ? options.bucket_bytes : overlaps_ ? kOverlapBytes : 0;
     why_ = fmt::format("{}, sent {}{}", transport,
-                       overlaps_ ? "while backward goes on" : "after backward, in one piece",
+                       overlaps_ ? "while backward goes on" : "after backward",
                        options.wire == coll::WireType::same ? "" : ", in 16 bits");
   }
 
@@ -111,12 +111,16 @@ class BucketExchange : public GradientExchange {
 
   void finish(const Gathered& gathered) override {
     const at::NoGradGuard not_recorded;
+    {
+      const MutexLock lock(mutex_);
+      here_ = gathered.here;
+    }
     if (!planned_) plan(gathered);
     fill_up();
     if (overlaps_) {
       issue_full_ones();
     } else {
-      for (const auto& bucket : buckets_) reduce(*bucket);
+      for (const auto& bucket : buckets_) reduce(*bucket, gathered.here);
     }
     const std::vector<bool> used = used_anywhere(gathered);
     reduce_sparse(used);
@@ -147,7 +151,7 @@ class BucketExchange : public GradientExchange {
     if (!planned_) return text + "  buckets are made in the first step, by order of arrival\n";
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
       const BucketLayout& layout = buckets_[i]->layout();
-      text += fmt::format("  bucket {}: {} gradients, {} bytes, first {}\n", i, layout.slots.size(),
+      text += fmt::format("  bucket {}: gradients {}, bytes {}, first {}\n", i, layout.slots.size(),
                           layout.bytes(), name_of(layout.slots.front().parameter));
     }
     for (const int p : sparse_) text += fmt::format("  sparse, gathered: {}\n", name_of(p));
@@ -278,12 +282,13 @@ class BucketExchange : public GradientExchange {
   }
 
   [[nodiscard]] coll::CallOptions call(const Bucket& bucket) const {
-    const bool narrow = bucket.layout().dtype == at::kFloat;
-    return {.name = "gradients", .wire = narrow ? options_.wire : coll::WireType::same};
+    coll::CallOptions options = workers().call("gradients");
+    if (bucket.layout().dtype == at::kFloat) options.wire = options_.wire;
+    return options;
   }
 
-  void reduce(Bucket& bucket) {
-    workers().session().all_reduce(Op::sum, bucket.inputs(), bucket.sum(), call(bucket));
+  void reduce(Bucket& bucket, Here here) {
+    workers().session().all_reduce(Op::sum, bucket.inputs(), bucket.sum(), call(bucket), here);
   }
 
   void issue_full_ones() {
@@ -291,7 +296,7 @@ class BucketExchange : public GradientExchange {
     while (next_ < buckets_.size() && buckets_[next_]->is_full()) {
       Bucket& bucket = *buckets_[next_++];
       works_.push_back(workers().session().start_all_reduce(Op::sum, bucket.inputs(), bucket.sum(),
-                                                            call(bucket)));
+                                                            call(bucket), here_));
     }
   }
 
@@ -358,6 +363,7 @@ class BucketExchange : public GradientExchange {
   Mutex mutex_;
   std::size_t next_ GUARDED_BY(mutex_) = 0;  // bucket to be issued
   std::vector<coll::Work> works_ GUARDED_BY(mutex_);
+  Here here_ GUARDED_BY(mutex_) = Here::now();  // of the last apply()
 };
 
 }  // namespace

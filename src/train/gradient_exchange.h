@@ -31,6 +31,7 @@ struct Gathered {
   std::vector<bool> used;
   /// Parameters in the order in which their gradients came, on the first local replica.
   std::vector<int> order;
+  Here here = Here::now();  // where the user wrote apply()
 };
 
 class GradientExchange {

@@ -63,8 +63,8 @@ Accumulation Optimizer::accumulate() { return {core_, index_}; }
 void Optimizer::apply(ReplicaContext& replica, const ApplyOptions& options, Here here) {
   require_own(replica);
   core_->check_complete(index_);
-  replica.merge_at(here, [core = core_.get(), &options](Strategy&) {
-    core->reduce_gradients();
+  replica.merge_at(here, [core = core_.get(), &options, here](Strategy&) {
+    core->reduce_gradients(here);
     core->step(options);
   });
 }
@@ -84,7 +84,7 @@ Tensor Optimizer::apply(ReplicaContext& replica, const std::function<Tensor()>& 
       loss = closure();
     }
     core_->check_complete(index_);
-    replica.merge_at(here, [core = core_.get()](Strategy&) { core->reduce_gradients(); });
+    replica.merge_at(here, [core = core_.get(), here](Strategy&) { core->reduce_gradients(here); });
     return replica.all_reduce(ReduceOp::sum, loss.detach(), here);
   };
   const Tensor loss = local().step(evaluate);

@@ -71,6 +71,9 @@ OptimizerCore::OptimizerCore(Strategy& strategy, std::vector<ParameterGroup> gro
     replica->arrived.assign(parameters_.variables.size(), 0);
     replicas_.push_back(std::move(replica));
   }
+  for (int p = 0; p < parameters_.count(); ++p) {
+    trainable_.push_back(parameters_.on(0, p).requires_grad());
+  }
   compare_workers();
   exchange_ = strategy_->workers() != nullptr
                   ? train::bucket_exchange(*strategy_, parameters_, options_)
@@ -161,11 +164,18 @@ void OptimizerCore::check_complete(int replica) const {
   bool any = false;
   for (int p = 0; p < parameters_.count(); ++p) {
     const Tensor& parameter = parameters_.on(replica, p);
+    const Variable& variable = parameters_.variables[static_cast<std::size_t>(p)];
+    if (parameter.requires_grad() != trainable_[static_cast<std::size_t>(p)]) {
+      wrong_use(
+          fmt::format("apply: parameter {} was {} when the optimizer was made and is not so any "
+                      "more; make another optimizer after freezing or unfreezing",
+                      variable.name(), parameter.requires_grad() ? "frozen" : "trainable"));
+    }
     if (!parameter.requires_grad()) continue;
     if (parameter.grad().defined()) {
       any = true;
     } else if (missing.empty()) {
-      missing = parameters_.variables[static_cast<std::size_t>(p)].name();
+      missing = variable.name();
     }
   }
   if (!any && !options_.allow_unused) {
@@ -199,8 +209,9 @@ KeptGradients OptimizerCore::keep_defined(const GradientsAndVariables& pairs) co
   return kept;
 }
 
-void OptimizerCore::reduce_gradients() {
+void OptimizerCore::reduce_gradients(Here here) {
   train::Gathered gathered;
+  gathered.here = here;
   gathered.used.assign(parameters_.variables.size(), false);
   for (int p = 0; p < parameters_.count(); ++p) {
     for (int r = 0; r < replicas(); ++r) {

@@ -51,7 +51,7 @@ class OptimizerCore {
 
   // By one thread, while the replicas wait.
 
-  void reduce_gradients();
+  void reduce_gradients(Here here);
   /// Every replica takes the step with the gradients it has, which then are no more.
   void step(const ApplyOptions& options);
   void clear_gradients();
@@ -95,6 +95,7 @@ class OptimizerCore {
   GradientOptions options_;
   Observer observer_;
   train::Parameters parameters_;
+  std::vector<bool> trainable_;  // by parameter, when this was made
   std::vector<std::unique_ptr<Replica>> replicas_;
   std::vector<Hook> hooks_;
   std::unique_ptr<train::GradientExchange> exchange_;

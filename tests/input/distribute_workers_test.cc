@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <mutex>
 #include <numeric>
 #include <set>
@@ -301,6 +302,33 @@ TEST(DistributeWorkers, AMultiWorkerStrategyKnowsItsWorkers) {
     }
   });
   EXPECT_EQ(rows, 10);
+}
+
+// Every worker reads everything: a batch that cannot be made is an error for all of them, also
+// where another worker's slice comes first.
+TEST(DistributeWorkers, ABatchThatCannotBeMadeIsEveryWorkersError) {
+  std::atomic<int> errors = 0;
+  const auto dataset = range(10)
+                           .map([](const Tensor& x) {
+                             if (x.item<std::int64_t>() == 5) throw DataError("five is broken");
+                             return x;
+                           })
+                           .batch(GlobalBatch{2});
+  testing::run_workers({.workers = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    const auto data = strategy.distribute(dataset);
+    const auto iterator = data.iterate();
+    for (int step = 0; step < 5; ++step) {
+      try {
+        iterator->next();
+      } catch (const DataError& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("five is broken"));
+        EXPECT_EQ(step, 2);
+        ++errors;
+      }
+    }
+  });
+  EXPECT_EQ(errors, 2);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ TEST(MultiWorker, WithoutAClusterIsLocal) {
   EXPECT_TRUE(strategy.is_chief());
   EXPECT_TRUE(strategy.should_checkpoint());
   EXPECT_EQ(strategy.transport(), "local");
-  EXPECT_EQ(strategy.cluster_resolver().source(), "TF_CONFIG");
+  EXPECT_FALSE(strategy.cluster_resolver().cluster_spec());
   const auto scope = strategy.scope();
   EXPECT_EQ(strategy.reduce(ReduceOp::sum, torch::ones({2})).sum().item<double>(), 2);
 }
@@ -184,6 +184,23 @@ TEST(MultiWorker, ScattersOfAllWorkersAreApplied) {
     });
     EXPECT_EQ(numbers(table.read()), (std::vector<double>{1, 1, 0}));
   });
+}
+
+TEST(MultiWorker, ValuesAreMadeByGlobalIds) {
+  run_workers({.workers = 2, .replicas = 2}, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto ids = strategy.distribute_values_from_function(
+        [](const ValueContext& context) { return context.replica_id_in_sync_group; });
+    EXPECT_EQ(ids[0], 2 * strategy.worker_index());
+    EXPECT_EQ(ids[1], 2 * strategy.worker_index() + 1);
+  });
+}
+
+TEST(MultiWorker, OtherNumbersOfDevicesAreRefused) {
+  TestCluster cluster{.workers = 2, .replicas = 2};
+  cluster.options.devices = {"CPU:0"};
+  const std::string message = error_of<ConfigError>(
+      Code::invalid_argument, [&] { run_workers(cluster, [](MultiWorkerMirroredStrategy&) {}); });
+  EXPECT_THAT(message, HasSubstr("has 1 replicas, but the 2 workers have 4 together"));
 }
 
 TEST(MultiWorker, AnExceptionOfOneStepIsTheOthersPeerLost) {

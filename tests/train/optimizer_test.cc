@@ -137,7 +137,7 @@ TEST(Optimizer, LearnsTheOrderOfArrival) {
         },
         net, sgd);
     // The last layer's gradients come first.
-    EXPECT_THAT(sgd.explain(), HasSubstr("bucket 0: 1 gradients, 64 bytes, first b."));
+    EXPECT_THAT(sgd.explain(), HasSubstr("bucket 0: gradients 1, bytes 64, first b."));
   });
 }
 
@@ -266,6 +266,16 @@ TEST(Optimizer, FrozenParametersStay) {
       },
       net, sgd);
   EXPECT_TRUE(net[0]->a->weight.equal(before));
+}
+
+TEST(Optimizer, FreezingOrUnfreezingLaterIsRefused) {
+  EXPECT_THAT(refused({},
+                      [](ReplicaContext& replica, TwoLayers& own, Optimizer& optimizer) {
+                        own->a->weight.requires_grad_(false);
+                        own->forward(rows_of(0)).sum().backward();
+                        optimizer.apply(replica);
+                      }),
+              HasSubstr("a.weight was trainable"));
 }
 
 TEST(Optimizer, ClipsByTheNormOfTheSum) {

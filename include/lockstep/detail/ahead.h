@@ -1,38 +1,16 @@
-// Elements that are made before they are asked for, and what becomes of exceptions meanwhile.
+// Elements that are made before they are asked for.
 #pragma once
 
 #include <deque>
-#include <exception>
 #include <functional>
 #include <mutex>
 #include <optional>
 #include <utility>
 
 #include "lockstep/detail/background.h"
+#include "lockstep/detail/outcome.h"
 
 namespace lockstep::detail {
-
-/// An element, or what was thrown instead of it: at its place in the stream.
-template <class T>
-struct Outcome {
-  std::optional<T> element;
-  std::exception_ptr error;
-
-  template <class F>
-  static Outcome of(const F& make) noexcept {
-    Outcome outcome;
-    try {
-      outcome.element = make();
-    } catch (...) {
-      outcome.error = std::current_exception();
-    }
-    return outcome;
-  }
-  std::optional<T> get() && {
-    if (error) std::rethrow_exception(error);
-    return std::move(element);
-  }
-};
 
 /// Calls make() on a thread of its own, ahead of next() by at most `count` elements; none ends it.
 template <class T>

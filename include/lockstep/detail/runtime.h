@@ -56,6 +56,8 @@ void require_cross(Strategy& strategy, const char* method);
 
 /// The devices that results of run() live on.
 const SharedDevices& replica_devices(Strategy& strategy);
+/// The number of this process's first replica among those of all workers.
+int first_replica(Strategy& strategy);
 
 /// Calls a merge function, with the strategy first if it takes it.
 template <class F, class... Args>

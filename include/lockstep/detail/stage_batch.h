@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <deque>
 
+#include "lockstep/detail/outcome.h"
 #include "lockstep/detail/stage.h"
 
 namespace lockstep::detail {
@@ -199,10 +200,18 @@ class SplitStage final : public Transform<SplitStage<T>, T, T> {
     Parts(StreamPtr<T> input, int parts) : input_(std::move(input)), parts_(parts), part_(parts) {}
     std::optional<T> next() override {
       if (part_ == parts_) {
-        batch_ = input_->next();
-        if (!batch_) return std::nullopt;
-        leaves_ = tensors_of(*batch_);
+        // A batch that cannot be made is an error in the place of each of its slices: whoever takes
+        // only some of them must not miss it.
+        auto outcome = Outcome<T>::of([&] { return input_->next(); });
+        error_ = outcome.error;
+        batch_ = std::move(outcome.element);
+        if (!batch_ && !error_) return std::nullopt;
+        if (batch_) leaves_ = tensors_of(*batch_);
         part_ = 0;
+      }
+      if (error_) {
+        ++part_;
+        std::rethrow_exception(error_);
       }
       return with_tensors(T(*batch_), even_slice(leaves_, part_++, parts_));
     }
@@ -219,6 +228,7 @@ class SplitStage final : public Transform<SplitStage<T>, T, T> {
     int parts_;
     int part_;
     std::optional<T> batch_;
+    std::exception_ptr error_;
     Leaves leaves_;
   };
 
