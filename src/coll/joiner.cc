@@ -28,6 +28,7 @@ namespace {
 using wire::Purpose;
 
 constexpr auto kLook = std::chrono::milliseconds(1);
+constexpr auto kLookup = std::chrono::milliseconds(500);  // at a time, for a name
 constexpr auto kCallAgain = std::chrono::milliseconds(50);
 constexpr auto kNoticeEvery = std::chrono::seconds(5);
 /// Who knows best who is missing speaks first: rank 0 until all have called it, from then on those
@@ -71,7 +72,8 @@ double seconds(Duration duration) { return std::chrono::duration<double>(duratio
 Joiner::Joiner(const JoinOptions& options)
     : options_(options),
       addresses_(options.addresses),
-      network_(std::make_unique<sys::PosixNetwork>()),
+      network_(std::make_unique<sys::PosixNetwork>(
+          sys::PosixNetwork::Patience{.listening = options.timeout, .connecting = kLookup})),
       poller_(network_->poller()),
       began_(clock_.now()),
       deadline_(Deadline::after(began_, options.timeout)),
@@ -375,6 +377,8 @@ void Joiner::reach_rank_0() {
       if (!connection) {
         next_call = now + kCallAgain;
         connection = connect(addresses_.front(), 0);
+        if (!connection)
+          throw SystemError("the resolver does not answer; check it, or write numbers");
       }
       (void)connection->write({});
       raise_if_error(connection->error());
@@ -467,6 +471,7 @@ std::unique_ptr<sys::Connection> Joiner::call(const std::string& address, int ra
           if (now < next_call) return false;
           next_call = now + kCallAgain;
           connection = connect(address, rank);
+          if (!connection) return false;
           greeting = std::make_unique<Greeting>(*connection);
           greeting->send(hello);
         }

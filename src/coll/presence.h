@@ -38,7 +38,7 @@ class Presence : public std::enable_shared_from_this<Presence> {
     std::string wire = "tcp";    // what connects machines, in words
     Timing timing;
     bool compares_histories = false;
-    /// Opens a connection to that rank, ready to send; it has not greeted yet.
+    /// Opens a connection to that rank, ready to send; it has not greeted yet. Null: try again.
     std::function<std::unique_ptr<sys::Connection>(int rank)> connect;
     /// Called once, when the generation has failed: wakes whoever sleeps.
     std::function<void()> on_failure;

@@ -103,7 +103,13 @@ std::unique_ptr<sys::Connection> Protection::answer(std::unique_ptr<sys::Connect
 
 std::unique_ptr<sys::Connection> protected_call(sys::Network& network, const Protection* protection,
                                                 const std::string& address, int rank, Plane plane) {
-  auto connection = network.connect(address);
+  std::unique_ptr<sys::Connection> connection;
+  try {
+    connection = network.connect(address);
+  } catch (const SystemError& error) {
+    if (error.code() != Code::deadline_exceeded) throw;
+    return nullptr;
+  }
   if (protection == nullptr || is_unix(address)) return connection;
   return protection->call(std::move(connection), rank, plane);
 }

@@ -76,6 +76,7 @@ class Protection {
 };
 
 /// Starts calling a rank: with protection where there is any and the address is another machine's.
+/// Null: the name in the address is still being looked up; try again.
 std::unique_ptr<sys::Connection> protected_call(sys::Network& network, const Protection* protection,
                                                 const std::string& address, int rank,
                                                 transport::Plane plane);

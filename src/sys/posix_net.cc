@@ -10,8 +10,10 @@
 
 #include <cstddef>
 #include <cstring>
+#include <optional>
 
 #include "sys/address.h"
+#include "sys/lookups.h"
 #include "sys/os_error.h"
 #include "sys/posix_poller.h"
 #include "sys/posix_socket.h"
@@ -32,28 +34,58 @@ SocketAddress unix_address(const std::string& path) {
   return address;
 }
 
-SocketAddress resolve(const Address& address, const std::string& text) {
-  if (address.kind == Address::Kind::unix_socket) return unix_address(address.path);
-  const std::string host = address.host == "localhost" ? "127.0.0.1" : address.host;
+/// The address of a host in numbers; empty for a name.
+std::optional<SocketAddress> number_of(const std::string& host) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
+  hints.ai_flags = AI_NUMERICHOST;
   addrinfo* found = nullptr;
-  const int result =
-      ::getaddrinfo(host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
-  if (result == EAI_SYSTEM) {
-    raise(os_error(fmt::format("cannot look up the host of {}", text), errno));
-  }
-  if (result != 0) {
-    throw SystemError(fmt::format("cannot look up the host of {}: {}; check the name, /etc/hosts "
-                                  "and the resolver, or write the address in numbers",
-                                  text, ::gai_strerror(result)),
-                      result == EAI_NONAME ? Code::not_found : Code::unavailable);
-  }
-  SocketAddress resolved;
-  std::memcpy(&resolved.storage, found->ai_addr, found->ai_addrlen);
-  resolved.size = found->ai_addrlen;
+  if (::getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return std::nullopt;
+  SocketAddress address;
+  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
+  address.size = found->ai_addrlen;
   ::freeaddrinfo(found);
+  return address;
+}
+
+SocketAddress look_up(Lookups& lookups, const std::string& host, const std::string& text,
+                      Duration patience) {
+  constexpr const char* kAdvice =
+      "check the name, /etc/hosts and the resolver, or write the address in numbers";
+  const auto answer = lookups.find(host, Deadline::after(patience));
+  if (!answer) {
+    throw SystemError(
+        fmt::format("cannot look up the host of {}: no answer of the resolver within {:.1f} s; {}",
+                    text, std::chrono::duration<double>(patience).count(), kAdvice),
+        Code::deadline_exceeded);
+  }
+  if (answer->error == EAI_SYSTEM) {
+    raise(os_error(fmt::format("cannot look up the host of {}", text), answer->system_error));
+  }
+  if (answer->error != 0) {
+    throw SystemError(fmt::format("cannot look up the host of {}: {}; {}", text,
+                                  ::gai_strerror(answer->error), kAdvice),
+                      answer->error == EAI_NONAME ? Code::not_found : Code::unavailable);
+  }
+  return answer->address;
+}
+
+void set_port(SocketAddress& address, int port) {
+  const in_port_t number = htons(static_cast<std::uint16_t>(port));
+  if (address.family() == AF_INET6) {
+    reinterpret_cast<sockaddr_in6&>(address.storage).sin6_port = number;
+  } else {
+    reinterpret_cast<sockaddr_in&>(address.storage).sin_port = number;
+  }
+}
+
+SocketAddress resolve(Lookups& lookups, const Address& address, const std::string& text,
+                      Duration patience) {
+  if (address.kind == Address::Kind::unix_socket) return unix_address(address.path);
+  const std::string host = address.host == "localhost" ? "127.0.0.1" : address.host;
+  const auto number = number_of(host);
+  SocketAddress resolved = number ? *number : look_up(lookups, host, text, patience);
+  set_port(resolved, address.port);
   return resolved;
 }
 
@@ -74,9 +106,16 @@ bool is_stale(const std::string& path, const SocketAddress& address) {
 
 }  // namespace
 
+PosixNetwork::PosixNetwork() : PosixNetwork(Patience()) {}
+PosixNetwork::PosixNetwork(const Patience& patience)
+    : PosixNetwork(patience, std::make_unique<Lookups>()) {}
+PosixNetwork::PosixNetwork(const Patience& patience, std::unique_ptr<Lookups> lookups)
+    : patience_(patience), lookups_(std::move(lookups)) {}
+PosixNetwork::~PosixNetwork() = default;
+
 std::unique_ptr<Listener> PosixNetwork::listen(const std::string& text) {
   Address address = Address::parse(text);
-  const SocketAddress bound_to = resolve(address, text);
+  const SocketAddress bound_to = resolve(*lookups_, address, text, patience_.listening);
   const std::string what = fmt::format("cannot listen at {}", text);
   Descriptor socket = make_socket(bound_to, what);
   const bool tcp = address.kind == Address::Kind::tcp;
@@ -104,7 +143,7 @@ std::unique_ptr<Listener> PosixNetwork::listen(const std::string& text) {
 }
 
 std::unique_ptr<Connection> PosixNetwork::connect(const std::string& text) {
-  const SocketAddress target = resolve(Address::parse(text), text);
+  const SocketAddress target = resolve(*lookups_, Address::parse(text), text, patience_.connecting);
   Descriptor socket = make_socket(target, fmt::format("cannot connect to {}", text));
   return std::make_unique<PosixConnection>(std::move(socket), target, text);
 }

@@ -2,8 +2,8 @@
 // name.
 //
 // Sockets are non-blocking, closed on exec, without SIGPIPE and without Nagle's delay. Numeric
-// hosts and "localhost" (127.0.0.1) need no resolver; other names are looked up in the call and
-// may block as long as the system's resolver does. A file left behind by a dead Unix listener is
+// hosts and "localhost" (127.0.0.1) need no resolver; other names are looked up in the call, which
+// waits for the answer for a limited time (Patience). A file left behind by a dead Unix listener is
 // taken over; a living one is not. Any thread may call any member.
 //
 //   PosixNetwork network;
@@ -11,6 +11,7 @@
 //   auto connection = network.connect("node7:4000");
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -18,11 +19,30 @@
 
 namespace lockstep::sys {
 
+class Lookups;
+
 class PosixNetwork final : public Network {
  public:
+  /// How long a call waits for the address of a name. After it SystemError with
+  /// Code::deadline_exceeded: the lookup goes on, and the same call may be made again.
+  struct Patience {
+    Duration listening = std::chrono::seconds(5);
+    Duration connecting = std::chrono::seconds(5);
+  };
+  PosixNetwork();
+  explicit PosixNetwork(const Patience& patience);
+  PosixNetwork(const Patience& patience, std::unique_ptr<Lookups> lookups);
+  ~PosixNetwork() override;
+  PosixNetwork(const PosixNetwork&) = delete;
+  PosixNetwork& operator=(const PosixNetwork&) = delete;
+
   std::unique_ptr<Listener> listen(const std::string& address) override;
   std::unique_ptr<Connection> connect(const std::string& address) override;
   std::unique_ptr<Poller> poller() override;
+
+ private:
+  Patience patience_;
+  std::unique_ptr<Lookups> lookups_;
 };
 
 /// Removes the file of "unix:path" if it is a socket whose listener is gone. For names that nobody

@@ -1,0 +1,120 @@
+// Names of hosts, asked of a resolver that takes its time.
+#include "sys/lookups.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netdb.h>
+#include <netinet/in.h>
+
+#include <atomic>
+#include <memory>
+
+#include "base/gate.h"
+#include "lockstep/error.h"
+#include "sys/posix_net.h"
+
+namespace lockstep::sys {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+/// Answers when it is told to: every name is this machine's.
+struct SlowResolver {
+  Gate gate;
+  std::atomic<bool> answers = false;
+  std::atomic<int> asked = 0;
+
+  Lookups::Answer ask() {
+    ++asked;
+    gate.wait([&] { return answers.load(); }, Deadline::after(20s));
+    return Lookups::ask_system("127.0.0.1");
+  }
+  void answer() {
+    answers.store(true);
+    gate.notify();
+  }
+};
+
+Lookups::Ask asking(const std::shared_ptr<SlowResolver>& resolver) {
+  return [resolver](const std::string&) { return resolver->ask(); };
+}
+
+TEST(Lookups, GiveTheResolversAnswer) {
+  Lookups lookups([](const std::string& host) {
+    return host == "here" ? Lookups::ask_system("::1") : Lookups::Answer{.error = EAI_NONAME};
+  });
+  const auto here = lookups.find("here", Deadline::after(10s));
+  ASSERT_TRUE(here.has_value());
+  EXPECT_EQ(here->error, 0);
+  EXPECT_EQ(here->address.family(), AF_INET6);
+  const auto nowhere = lookups.find("nowhere", Deadline::after(10s));
+  ASSERT_TRUE(nowhere.has_value());
+  EXPECT_EQ(nowhere->error, EAI_NONAME);
+}
+
+TEST(Lookups, ALateAnswerIsForWhoAsksAgain) {
+  const auto resolver = std::make_shared<SlowResolver>();
+  Lookups lookups(asking(resolver));
+  EXPECT_FALSE(lookups.find("node7", Deadline::after(20ms)).has_value());
+  EXPECT_FALSE(lookups.find("node7", Deadline::after(20ms)).has_value());
+  resolver->answer();
+  const auto found = lookups.find("node7", Deadline::after(10s));
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->address.family(), AF_INET);
+  EXPECT_EQ(resolver->asked, 1);
+  EXPECT_TRUE(lookups.find("node7", Deadline::after(10s)).has_value());
+  EXPECT_EQ(resolver->asked, 2) << "an answer was kept";
+}
+
+TEST(Lookups, OneUnderWayHoldsUpNeitherOthersNorItsOwner) {
+  const auto stuck = std::make_shared<SlowResolver>();
+  {
+    Lookups lookups([stuck](const std::string& host) {
+      return host == "stuck" ? stuck->ask() : Lookups::ask_system("127.0.0.1");
+    });
+    EXPECT_FALSE(lookups.find("stuck", Deadline::after(20ms)).has_value());
+    EXPECT_TRUE(lookups.find("other", Deadline::after(10s)).has_value());
+  }
+  EXPECT_FALSE(stuck->answers);  // and we are here
+  stuck->answer();
+}
+
+TEST(Lookups, OfANetworkEndInTime) {
+  const auto resolver = std::make_shared<SlowResolver>();
+  PosixNetwork network({.listening = 20ms, .connecting = 20ms},
+                       std::make_unique<Lookups>(asking(resolver)));
+  for (const bool listening : {false, true}) {
+    try {
+      if (listening) {
+        (void)network.listen("node7:0");
+      } else {
+        (void)network.connect("node7:4000");
+      }
+      ADD_FAILURE() << "nobody has answered";
+    } catch (const SystemError& error) {
+      EXPECT_EQ(error.code(), Code::deadline_exceeded);
+      EXPECT_THAT(error.what(), HasSubstr("cannot look up the host of node7:"));
+      EXPECT_THAT(error.what(), HasSubstr("no answer of the resolver within 0.0 s"));
+    }
+  }
+  EXPECT_NE(network.listen("127.0.0.1:0"), nullptr) << "numbers need no resolver";
+  EXPECT_NE(network.listen("[::1]:0"), nullptr);
+  resolver->answer();
+  std::unique_ptr<Listener> listener;
+  const Deadline soon = Deadline::after(10s);
+  while (!listener && !soon.passed()) {
+    try {
+      listener = network.listen("node7:0");
+    } catch (const SystemError& error) {
+      ASSERT_EQ(error.code(), Code::deadline_exceeded);
+    }
+  }
+  ASSERT_NE(listener, nullptr);
+  const std::string port = listener->address().substr(listener->address().rfind(':') + 1);
+  EXPECT_NE(port, "0");
+}
+
+}  // namespace
+}  // namespace lockstep::sys
