@@ -66,20 +66,22 @@ void LazyConnection::open() {
       greeting_->send(hello);
     }
   }
-  if (!greeting_) {
-    open_ = true;
-    return;
-  }
+  if (!greeting_) return finish();
   const bool sent = greeting_->flush();
   if (inner_->error().ok()) {
-    open_ = sent;
-    if (open_) greeting_.reset();
+    if (sent) finish();
     return;
   }
   const Status why = inner_->error();
   greeting_.reset();
   inner_.reset();
   if (MonotonicClock().now() - first_try_ > kPatience) raise(why);
+}
+
+void LazyConnection::finish() {
+  greeting_.reset();
+  if (turn_) inner_ = turn_(std::move(inner_));
+  open_ = true;
 }
 
 void LazyConnection::give_up(const Status& why) noexcept {

@@ -1,10 +1,14 @@
 // LazyConnection: a data connection that is opened at its first use, so that only pairs of ranks
 // that talk to each other have one. Until it is there, it moves nothing.
 //
+// What is opened is a socket; `turn` may make another connection of it.
+//
 // One thread.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "coll/greeting.h"
@@ -15,8 +19,10 @@ namespace lockstep::coll {
 
 class LazyConnection final : public sys::Connection {
  public:
-  LazyConnection(std::shared_ptr<Presence> presence, std::uint64_t group, int rank)
-      : presence_(std::move(presence)), group_(group), rank_(rank) {}
+  using Turn = std::function<std::unique_ptr<sys::Connection>(std::unique_ptr<sys::Connection>)>;
+
+  LazyConnection(std::shared_ptr<Presence> presence, std::uint64_t group, int rank, Turn turn = {})
+      : presence_(std::move(presence)), group_(group), rank_(rank), turn_(std::move(turn)) {}
 
   sys::Transfer read(std::span<std::byte> into) noexcept override;
   sys::Transfer write(std::span<const std::byte> from) noexcept override;
@@ -26,6 +32,9 @@ class LazyConnection final : public sys::Connection {
   [[nodiscard]] Status error() const override;
   [[nodiscard]] std::string peer() const override;
   [[nodiscard]] bool ready() const noexcept override { return open_ && inner_->ready(); }
+  [[nodiscard]] std::optional<sys::Interest> before_wait(sys::Interest wanted) noexcept override {
+    return open_ ? inner_->before_wait(wanted) : wanted;
+  }
   [[nodiscard]] sys::Connection& underlying() noexcept override {
     return open_ ? inner_->underlying() : *this;
   }
@@ -34,11 +43,13 @@ class LazyConnection final : public sys::Connection {
   /// True once bytes can move.
   bool opened() noexcept;
   void open();
+  void finish();
   void give_up(const Status& why) noexcept;
 
   std::shared_ptr<Presence> presence_;
   std::uint64_t group_;
   int rank_;
+  Turn turn_;
   std::unique_ptr<sys::Connection> inner_;
   std::unique_ptr<Greeting> greeting_;  // of a caller, until it is sent
   bool open_ = false;

@@ -5,11 +5,14 @@
 
 #include "coll/lazy_connection.h"
 #include "coll/session_impl.h"
+#include "transport/host_rings.h"
 #include "transport/stream.h"
 
 namespace lockstep::coll {
 namespace {
 
+using transport::HostRings;
+using transport::ShmHost;
 using transport::ShmLink;
 using transport::StreamLink;
 
@@ -18,6 +21,7 @@ struct Streams {
   std::shared_ptr<Presence> presence;
   MonotonicClock clock;
   std::unique_ptr<sys::Poller> poller;
+  std::shared_ptr<HostRings> rings;  // null: nobody else is on this host
   std::vector<std::unique_ptr<LazyConnection>> connections;
 
   explicit Streams(std::shared_ptr<Presence> its_presence)
@@ -29,16 +33,43 @@ struct Streams {
   Streams& operator=(const Streams&) = delete;
 };
 
+/// A rank of this host, as its segment counts them.
+int index_of(const Roster& roster, int member) {
+  const std::vector<int> neighbours = roster.neighbours();
+  return static_cast<int>(std::find(neighbours.begin(), neighbours.end(), member) -
+                          neighbours.begin());
+}
+
+std::vector<int> indices_here(const Roster& roster, const std::vector<int>& members) {
+  std::vector<int> indices;
+  for (const int member : members) {
+    if (roster.same_host(roster.rank, member)) indices.push_back(index_of(roster, member));
+  }
+  return indices;
+}
+
 std::unique_ptr<StreamLink> stream_link(const std::shared_ptr<Presence>& presence,
-                                        std::uint64_t group, const std::vector<int>& members,
-                                        int rank) {
+                                        const std::shared_ptr<ShmHost>& host, std::uint64_t group,
+                                        const std::vector<int>& members, int rank) {
+  const Roster& roster = presence->roster();
   auto streams = std::make_shared<Streams>(presence);
+  if (auto indices = indices_here(roster, members); indices.size() > 1) {
+    streams->rings = std::make_shared<HostRings>(host, group, std::move(indices));
+  }
   StreamLink::Setup setup;
   for (const int member : members) {
-    const bool own = member == presence->roster().rank;
-    streams->connections.push_back(own ? nullptr
-                                       : std::make_unique<LazyConnection>(presence, group, member));
-    setup.peers.push_back(streams->connections.back().get());
+    std::unique_ptr<LazyConnection> connection;
+    if (member != roster.rank && roster.same_host(roster.rank, member)) {
+      connection = std::make_unique<LazyConnection>(
+          presence, group, member,
+          [rings = streams->rings, index = index_of(roster, member)](auto socket) {
+            return rings->connect(index, std::move(socket));
+          });
+    } else if (member != roster.rank) {
+      connection = std::make_unique<LazyConnection>(presence, group, member);
+    }
+    setup.peers.push_back(connection.get());
+    streams->connections.push_back(std::move(connection));
   }
   setup.rank = rank;
   setup.size = static_cast<int>(members.size());
@@ -72,16 +103,9 @@ bool ProcessFabric::on_one_host(const std::vector<int>& members) const {
 
 std::unique_ptr<transport::Link> ProcessFabric::link(std::uint64_t id,
                                                      const std::vector<int>& members, int rank) {
-  if (!on_one_host(members)) return stream_link(presence_, id, members, rank);
-  const std::vector<int> neighbours = presence_->roster().neighbours();
-  std::vector<int> indices;
-  indices.reserve(members.size());
-  for (const int member : members) {
-    indices.push_back(static_cast<int>(std::find(neighbours.begin(), neighbours.end(), member) -
-                                       neighbours.begin()));
-  }
-  return std::make_unique<ShmLink>(*host_, id, members, std::move(indices), rank,
-                                   presence_->failure());
+  if (!on_one_host(members)) return stream_link(presence_, host_, id, members, rank);
+  return std::make_unique<ShmLink>(*host_, id, members, indices_here(presence_->roster(), members),
+                                   rank, presence_->failure());
 }
 
 std::string ProcessFabric::transport(const std::vector<int>& members) const {
@@ -91,7 +115,7 @@ std::string ProcessFabric::transport(const std::vector<int>& members) const {
     return std::any_of(members.begin(), members.end(),
                        [&](int b) { return a != b && roster.same_host(a, b); });
   });
-  return (has_neighbours ? "local sockets and " : "") + presence_->wire();
+  return (has_neighbours ? "shared memory and " : "") + presence_->wire();
 }
 
 std::shared_ptr<std::byte> ProcessFabric::allocate(std::size_t bytes) {

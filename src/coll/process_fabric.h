@@ -1,5 +1,6 @@
 // ProcessFabric: connects ranks that are processes. Groups within one host get links through shared
-// memory, others links of byte streams.
+// memory, others links of byte streams: rings in shared memory between ranks of one host, sockets
+// between hosts.
 #pragma once
 
 #include <memory>

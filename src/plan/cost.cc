@@ -15,6 +15,9 @@ namespace {
 
 // Handling one more message or flag costs this part of a latency: a rank starts several at once.
 constexpr double kOverhead = 0.25;
+// A byte between two processes of a host is copied into a ring and out again, and the two wait for
+// each other: so many times the cost of a byte in memory.
+constexpr double kThroughRing = 5;
 
 double levels(int n) { return std::bit_width(static_cast<unsigned>(n - 1)); }  // ceil(log2 n)
 
@@ -25,6 +28,8 @@ struct Work {
   double messages = 0;
   double bytes = 0;     // sent or received by the busiest rank
   double crossing = 0;  // leaving the busiest host, if there are several
+  double inside = 0;    // of bytes: within a host, while others cross, if there are several
+  double apart = 0;     // the same, while nothing crosses: rounds of whole vectors, a first chunk
   double reduced = 0;   // bytes read and written by the busiest rank's reductions and copies
 };
 
@@ -69,6 +74,11 @@ struct Terms {
   double far = 0;    // the part of the ranks that are on other hosts
 };
 
+/// What stays inside a host where each of its ranks sends the same part of what crosses.
+double staying(const Work& w, const Terms& t) {
+  return t.host > 1 ? std::max(0.0, w.bytes - w.crossing / t.host) : 0;
+}
+
 /// Both synchronisations of a shared plan: each rank looks at all flags.
 Work two_flags(const Terms& t) { return {.rounds = 2, .messages = 2.0 * (t.n - 1)}; }
 
@@ -82,6 +92,7 @@ Work all_reduce(std::string_view name, const Terms& t) {
          .bytes = (t.pieces + 1) * t.size * t.share,
          .crossing = (t.pieces + 1) * t.size * t.far * t.host,
          .reduced = t.size * (t.staged + (t.replicas + 1.0) / t.n)};
+    w.inside = staying(w, t);
   } else if (name == "doubling") {
     // log2(n) rounds of the whole vector, each added: 3 S.
     w = {.rounds = t.depth,
@@ -89,6 +100,7 @@ Work all_reduce(std::string_view name, const Terms& t) {
          .bytes = t.size * t.depth * t.partial,
          .crossing = t.size * levels(t.hosts) * t.partial * t.host,
          .reduced = t.size * (3 * t.depth + t.staged)};
+    w.apart = staying(w, t);
   } else if (name == "halving") {
     // 2 S (n-1)/n for powers of two; 2 S where one side hands over.
     const double moved = power ? t.share : 1;
@@ -97,12 +109,16 @@ Work all_reduce(std::string_view name, const Terms& t) {
          .bytes = t.size * moved * (1 + t.partial),
          .crossing = t.size * t.far * (1 + t.partial),
          .reduced = t.size * (3 * moved + t.staged)};
+    w.apart = staying(w, t);
   } else if (name == "tree") {
     // Rank 0 receives and sends log2(n) vectors; filling the pipeline takes 2 log2(n) chunks.
+    const double near = 2 * (t.depth - levels(t.hosts));
     w = {.rounds = 2 * t.depth,
          .messages = 2 * t.depth,
          .bytes = t.depth * (t.size * std::max(1.0, t.partial) + 2 * t.chunk),
          .crossing = levels(t.hosts) * t.size * t.partial,
+         .inside = near * (t.size - t.chunk) * t.partial,
+         .apart = near * 2 * t.chunk * t.partial,
          .reduced = t.size * (t.depth + 2 + t.staged)};
   } else if (name == "ring") {
     // 2 (n-1) steps of S/n; one rank of a host talks to the next host.
@@ -118,6 +134,8 @@ Work all_reduce(std::string_view name, const Terms& t) {
          .messages = 2 * others * t.pieces + 2.0 * (t.hosts - 1),
          .bytes = others * t.size * (t.pieces + 1),
          .crossing = t.size * (1 + t.partial) * (t.hosts - 1) / t.hosts,
+         .inside = others * (t.size - t.chunk) * (t.pieces + 1),
+         .apart = others * t.chunk * (t.pieces + 1),
          .reduced = t.size * (t.host * t.pieces + 2)};
   } else if (name == "one_pass") {
     // Reads all R inputs of S/n, writes n outputs of S/n.
@@ -295,17 +313,18 @@ double estimate(const Algorithm& algorithm, const Request& request, const Layout
   const double arithmetic = w.reduced * costs.gamma_us_per_byte;
   if (t.hosts > 1) {
     // Bytes inside hosts and between them flow at the same time; the slower one counts.
+    const double ring = kThroughRing * costs.memory.beta_us_per_byte;
     return starts * costs.tcp.alpha_us +
-           std::max(w.bytes * costs.memory.beta_us_per_byte,
-                    w.crossing * costs.tcp.beta_us_per_byte) +
-           arithmetic;
+           std::max({w.bytes * costs.memory.beta_us_per_byte, w.inside * ring,
+                     w.crossing * costs.tcp.beta_us_per_byte}) +
+           w.apart * ring + arithmetic;
   }
   const LinkCost& link = access != Access::messages ? costs.memory : costs.tcp;
   // A message through memory that threads share is copied once, with a flag each way; one between
   // processes is copied into a ring and out again.
   double hops = 1;
   if (algorithm.access == Access::messages && access == Access::shared) hops = 2;
-  if (algorithm.access == Access::messages && access == Access::slots) hops = 5;
+  if (algorithm.access == Access::messages && access == Access::slots) hops = kThroughRing;
   return hops * (starts * link.alpha_us + w.bytes * link.beta_us_per_byte) + arithmetic;
 }
 

@@ -17,6 +17,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -35,6 +36,9 @@ struct Transfer {
   std::size_t bytes = 0;
   State state = State::open;
 };
+
+/// What a poller is to wait for.
+enum class Interest : unsigned char { none, read, write, read_write };
 
 class Connection {
  public:
@@ -72,6 +76,11 @@ class Connection {
   virtual void watch_peer() noexcept {}
   /// False while the connection is still to be made: there is nothing a poller could watch.
   [[nodiscard]] virtual bool ready() const noexcept { return true; }
+  /// Before a poller waits: what it has to watch of this connection so that it wakes when `wanted`
+  /// is possible; nothing: it is possible now. Not asked for `none`.
+  [[nodiscard]] virtual std::optional<Interest> before_wait(Interest wanted) noexcept {
+    return wanted;
+  }
   /// The network's own connection, which pollers watch: this one, or the one a wrapper (TLS) wraps.
   [[nodiscard]] virtual Connection& underlying() noexcept { return *this; }
 };
@@ -88,7 +97,7 @@ class Listener {
 /// Waits for readiness of a set of connections and listeners.
 class Poller {
  public:
-  enum class Interest : unsigned char { none, read, write, read_write };
+  using Interest = sys::Interest;
   virtual ~Poller() = default;
   /// Adds the connection or changes the interest in it; none keeps it quiet.
   virtual void watch(Connection& connection, Interest interest) = 0;

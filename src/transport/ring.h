@@ -4,12 +4,21 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
 
 namespace lockstep::transport {
+
+/// What a ring between two of so many ranks holds: large groups have many, and get smaller ones.
+constexpr std::size_t ring_bytes(int members) noexcept {
+  constexpr std::size_t kLeast = std::size_t{16} << 10;
+  constexpr std::size_t kMost = std::size_t{256} << 10;
+  constexpr std::size_t kTogether = std::size_t{2} << 20;
+  return std::clamp(kTogether / std::bit_ceil(static_cast<unsigned>(members)), kLeast, kMost);
+}
 
 class Ring {
  public:
@@ -26,10 +35,8 @@ class Ring {
   /// The writer's: takes as many as there is room for now.
   std::size_t write(std::span<const std::byte> from) noexcept {
     const std::uint64_t at = shared_->written.load(std::memory_order_relaxed);
-    // A reader that misbehaves can spoil the data, not our memory.
-    const std::uint64_t used =
-        std::min<std::uint64_t>(at - shared_->read.load(std::memory_order_acquire), capacity_);
-    const std::size_t now = std::min<std::size_t>(from.size(), capacity_ - used);
+    const std::size_t now = std::min(from.size(), room());
+    if (now == 0) return 0;
     copy(now, at, [&](std::size_t offset, std::size_t done, std::size_t count) {
       std::memcpy(data_ + offset, from.data() + done, count);
     });
@@ -37,10 +44,19 @@ class Ring {
     return now;
   }
 
+  /// The writer's: bytes that write() would take.
+  [[nodiscard]] std::size_t room() const noexcept {
+    // A reader that misbehaves can spoil the data, not our memory.
+    return capacity_ - std::min<std::uint64_t>(shared_->written.load(std::memory_order_relaxed) -
+                                                   shared_->read.load(std::memory_order_acquire),
+                                               capacity_);
+  }
+
   /// The reader's: gives as many as there are now.
   std::size_t read(std::span<std::byte> into) noexcept {
     const std::uint64_t at = shared_->read.load(std::memory_order_relaxed);
     const std::size_t now = std::min(into.size(), available());
+    if (now == 0) return 0;
     copy(now, at, [&](std::size_t offset, std::size_t done, std::size_t count) {
       std::memcpy(into.data() + done, data_ + offset, count);
     });

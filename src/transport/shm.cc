@@ -18,17 +18,9 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kArenaBytes = std::size_t{64} << 30;
 constexpr std::size_t kMostReplicas = 256;  // of one rank
 constexpr std::size_t kGroups = 1024;       // of one rank in one generation
-constexpr std::size_t kRingBytes = std::size_t{256} << 10;
-constexpr std::size_t kLeastRingBytes = std::size_t{16} << 10;
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t to) {
   return (bytes + to - 1) / to * to;
-}
-
-/// Large groups have many rings: they get smaller ones.
-std::size_t ring_bytes(int members) {
-  const std::size_t share = (std::size_t{2} << 20) / std::bit_ceil(static_cast<unsigned>(members));
-  return std::clamp(share, kLeastRingBytes, kRingBytes);
 }
 
 }  // namespace
@@ -116,7 +108,8 @@ std::byte* ShmHost::find(int index, std::uint64_t group, std::size_t bytes) cons
   for (const RankHeader::Entry& entry : header(index).directory) {
     const std::uint64_t offset = entry.offset.load(std::memory_order_acquire);
     if (offset == 0) return nullptr;
-    if (entry.group.load(std::memory_order_relaxed) == group) return at(index, offset, bytes);
+    if (entry.group.load(std::memory_order_relaxed) != group) continue;
+    return offset % kPage == 0 ? at(index, offset, bytes) : nullptr;
   }
   return nullptr;
 }
@@ -181,8 +174,7 @@ ShmLink::ShmLink(ShmHost& host, std::uint64_t group, std::vector<int> members,
       failure_(failure),
       peers_(indices_.size()) {
   for (auto& peer : peers_) peer = std::make_unique<Peer>();
-  // Stays until all processes of the host are done with it: a slower peer may still look at it.
-  std::byte* block = host_.arena_.reserve(block_bytes());
+  std::byte* block = host_.reserve(block_bytes());
   set_board(rank, Board::make(block, kSlotBytes));
   host_.announce(group_, block);
 }

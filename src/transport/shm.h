@@ -61,15 +61,20 @@ class ShmHost {
     return arena_.contains(data, bytes);
   }
 
+  // This rank's part of a group, in which it meets the others.
+  /// Zeroed memory, aligned to a page. Stays until all processes of the host are done with it: a
+  /// slower peer may still look at it. SystemError if memory is short.
+  std::byte* reserve(std::size_t bytes) { return arena_.reserve(bytes); }
+  /// Makes known where it lies, once a group. SystemError if there are too many groups.
+  void announce(std::uint64_t group, const std::byte* at);
+  /// Where another rank's part of it lies: null if there is none yet, or no `bytes` of its arena.
+  [[nodiscard]] std::byte* find(int index, std::uint64_t group, std::size_t bytes) const noexcept;
+
  private:
   friend class ShmLink;
   struct RankHeader;
 
   [[nodiscard]] RankHeader& header(int index) const noexcept;
-  /// Makes known where this rank's part of a group lies.
-  void announce(std::uint64_t group, const std::byte* at);
-  /// Where another rank's part of it lies: null if there is none yet, or no `bytes` of its arena.
-  [[nodiscard]] std::byte* find(int index, std::uint64_t group, std::size_t bytes) const noexcept;
   [[nodiscard]] std::uint64_t offset_of(const std::byte* data) const noexcept {
     return static_cast<std::uint64_t>(data - segment_->data());
   }

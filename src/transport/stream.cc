@@ -304,12 +304,13 @@ bool StreamLink::spin(FunctionRef<bool()> done) {
 }
 
 bool StreamLink::wait(int peer, FunctionRef<bool()> done, Deadline deadline) {
-  using Interest = sys::Poller::Interest;
+  using sys::Interest;
   // The control plane fails the generation from its own thread, and not every poller sees that.
   constexpr auto kLook = std::chrono::milliseconds(20);
   constexpr auto kSoon = std::chrono::milliseconds(1);
   for (;;) {
     bool unready = false;
+    bool possible = false;
     if (done() || failed()) return true;
     const Time now = clock_.now();
     if (deadline.passed(now)) return false;
@@ -324,18 +325,23 @@ bool StreamLink::wait(int peer, FunctionRef<bool()> done, Deadline deadline) {
       if (!p) continue;
       const bool reads = p->rank == peer && !p->over && !p->condemned;
       const bool writes = p->unsent && !p->deaf;
-      const Interest interest = reads && writes ? Interest::read_write
-                                : reads         ? Interest::read
-                                : writes        ? Interest::write
-                                                : Interest::none;
-      if (interest == p->watched) continue;
+      const Interest wanted = reads && writes ? Interest::read_write
+                              : reads         ? Interest::read
+                              : writes        ? Interest::write
+                                              : Interest::none;
+      if (wanted == Interest::none && p->watched == wanted) continue;
       if (!p->connection.ready()) {
         unready = true;
         continue;
       }
-      poller_->watch(p->connection, interest);
-      p->watched = interest;
+      const std::optional<Interest> interest =
+          wanted == Interest::none ? wanted : p->connection.before_wait(wanted);
+      if (!interest) possible = true;
+      if (!interest || *interest == p->watched) continue;
+      poller_->watch(p->connection, *interest);
+      p->watched = *interest;
     }
+    if (possible) continue;
     (void)poller_->wait(earlier(deadline, Deadline::at(now + (unready ? kSoon : kLook))));
   }
 }

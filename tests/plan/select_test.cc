@@ -70,6 +70,27 @@ TEST(Select, SeveralHostsKeepDataInsideThem) {
   EXPECT_EQ(chosen(1 << 20, setting, Kind::all_gather), "ring");
 }
 
+/// Rounds of whole vectors do not overlap; chunks through leaders do. With many ranks a host the
+/// leader has too much to do.
+TEST(Select, LeadersOfSmallHostsForLargeVectors) {
+  const auto by_leaders = [](int ranks, int hosts, std::uint64_t count) {
+    std::vector<int> host(static_cast<std::size_t>(ranks));
+    for (int rank = 0; rank < ranks; ++rank) {
+      host[static_cast<std::size_t>(rank)] = rank * hosts / ranks;
+    }
+    const Setting setting{.layout = Layout(std::vector<int>(host.size(), 1), host),
+                          .access = Access::messages};
+    Request request{.count = count, .chunk = 16 << 10};
+    request.counts.assign(host.size(), count);
+    return choose(request, setting).algorithm->name == "hierarchical";
+  };
+  EXPECT_FALSE(by_leaders(4, 2, 16 << 10));
+  EXPECT_TRUE(by_leaders(4, 2, 1 << 20));
+  EXPECT_TRUE(by_leaders(4, 2, 4 << 20));
+  EXPECT_FALSE(by_leaders(16, 2, 4 << 20));
+  EXPECT_FALSE(by_leaders(4, 4, 4 << 20));
+}
+
 TEST(Select, TheRingOnlyWhereItsOrderIsAllowed) {
   Setting setting{.layout = Layout::uniform(6, 3), .access = Access::messages};
   for (const std::uint64_t count : {1ULL, 1000ULL, 1ULL << 26}) {

@@ -55,6 +55,7 @@ struct Draw {
   unsigned seed = 0;
   Wire wire = Wire::local;
   int ranks = 2;
+  std::vector<std::string> hosts;  // of two; empty: as the wire has it
   Phase phase = Phase::small;
   sys::Signal signal = sys::Signal::kill;
   std::vector<int> victims;
@@ -64,10 +65,10 @@ struct Draw {
     return std::find(victims.begin(), victims.end(), rank) != victims.end();
   }
   [[nodiscard]] std::string to_string() const {
-    return fmt::format("seed {}: {} of rank {} of {} over {} in phase {} after {:.1f} ms", seed,
+    return fmt::format("seed {}: {} of rank {} of {} over {}{} in phase {} after {:.1f} ms", seed,
                        sys::to_string(signal), fmt::join(victims, " and "), ranks,
-                       processes::to_string(wire), kPhases[static_cast<int>(phase)],
-                       static_cast<double>(delay.count()) / 1e3);
+                       processes::to_string(wire), hosts.empty() ? "" : " of two hosts",
+                       kPhases[static_cast<int>(phase)], static_cast<double>(delay.count()) / 1e3);
   }
 };
 
@@ -87,6 +88,11 @@ Draw draw(unsigned seed) {
     std::sort(draw.victims.begin(), draw.victims.end());
   }
   draw.delay = std::chrono::microseconds(up_to(draw.phase == Phase::join ? 60'000 : 40'000));
+  if (draw.wire == Wire::tcp && draw.ranks > 2 && up_to(1) == 0) {
+    for (int rank = 0; rank < draw.ranks; ++rank) {
+      draw.hosts.emplace_back(rank < draw.ranks / 2 ? "a" : "b");
+    }
+  }
   return draw;
 }
 
@@ -121,6 +127,7 @@ Result run(const Draw& draw) {
   ClusterOptions options{.ranks = draw.ranks,
                          .scenario = scenario_of(draw.phase),
                          .wire = draw.wire,
+                         .hosts = draw.hosts,
                          .environment = {fmt::format("TEST_DEAD_MS={}", kDead.count()),
                                          fmt::format("TEST_JOIN_MS={}", kJoin.count())}};
   Result result;

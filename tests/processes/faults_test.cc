@@ -172,7 +172,12 @@ INSTANTIATE_TEST_SUITE_P(
     On, Pause,
     testing::Values(Ground{.name = "Slots", .scenario = "work 1.2 64"},
                     Ground{.name = "MemoryOfTheSession", .scenario = "work 1.2 1000000 session"},
-                    Ground{.name = "Tcp", .wire = Wire::tcp, .scenario = "work 1.2 100000"}),
+                    Ground{.name = "Tcp", .wire = Wire::tcp, .scenario = "work 1.2 100000"},
+                    Ground{.name = "TwoByTwo",
+                           .wire = Wire::tcp,
+                           .scenario = "work 1.2 100000",
+                           .hosts = {"a", "a", "b", "b"},
+                           .ranks = 4}),
     name_of);
 
 /// Faults that come from the program itself. The scenario's word is the odd rank's number.

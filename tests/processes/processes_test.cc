@@ -24,7 +24,7 @@ TEST(Processes, SpeakTls) {
 TEST(Processes, OfTwoHosts) {
   expect_same_bits(
       {.ranks = 4, .scenario = "exercise own", .wire = Wire::tls, .hosts = {"a", "a", "b", "b"}},
-      "local sockets and tls");
+      "shared memory and tls");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
@@ -75,6 +76,30 @@ void idle(const Session& group, double seconds) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     group.check();
   }
+}
+
+/// Kibibytes of the host's segment that this process has touched.
+int touched_kib() {
+  std::ifstream maps("/proc/self/smaps");
+  bool ours = false;
+  int sum = 0;
+  for (std::string line; std::getline(maps, line);) {
+    // "address-address rights ... name" begins a mapping, "Rss: n kB" is one of its lines.
+    if (line.find("memfd:") != std::string::npos)
+      ours = line.find(":lockstep") != std::string::npos;
+    if (!ours || line.rfind("Rss:", 0) != 0) continue;
+    sum += std::stoi(line.substr(4));
+    ours = false;
+  }
+  return sum;
+}
+
+void share(Session& group, std::size_t bytes) {
+  std::vector<std::uint8_t> out(bytes * static_cast<std::size_t>(group.size()));
+  std::vector<std::uint8_t> in(out.size());
+  group.all_to_all(std::span<const std::uint8_t>(out), std::span(in));
+  say(fmt::format("touched {} KiB", touched_kib()));
+  group.barrier();
 }
 
 /// Rounds without an end, for a failure to come into.
@@ -153,6 +178,8 @@ void play(Session& group, const std::string& scenario) {
     idle(group, next(0.0));
     group.barrier();
     say("done");
+  } else if (name == "share") {
+    share(group, next(std::size_t{0}));
   } else if (name == "mismatch") {
     std::vector<float> values(group.rank() == next(0) ? 11 : 10);
     group.barrier();

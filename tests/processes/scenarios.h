@@ -3,9 +3,10 @@
 //   exercise own | exercise session   every collective; one line for each result
 //   work SECONDS COUNT [session]      all-reduces of COUNT floats until the time is over
 //   train STEPS COUNT                 a fixed number of steps that build on each other; when each
-//   was
-//                                     done, and a digest of the result
+//                                     was done, and a digest of the result
 //   idle SECONDS                      joins and only looks whether all is well
+//   share BYTES                       every two ranks exchange so many; how much of the host's
+//                                     shared memory this one has used
 //   mismatch RANK                     that rank asks for another count
 //   leave RANK                        that rank closes its session early
 //   orphan RANK                       that rank forks a child that keeps its descriptors, then

@@ -2,10 +2,14 @@
 // proves), and goes over the transport it should.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <string>
 #include <vector>
 
+#include "tests/processes/cluster.h"
 #include "tests/processes/same_bits.h"
+#include "tests/processes/verdict.h"
 
 namespace lockstep::processes {
 namespace {
@@ -45,7 +49,27 @@ TEST_P(Mixed, HostsOfSeveralRanks) {
                     .scenario = "exercise own",
                     .wire = Wire::tls,
                     .hosts = GetParam().hosts},
-                   "local sockets and tls");
+                   "shared memory and tls");
+}
+/// Between every two ranks of a host the bytes go through the segment: both rings of the pair, each
+/// of 256 KiB, have been filled, in the memory of this process, too.
+TEST_P(Mixed, EveryPairOfAHostUsesItsSharedMemory) {
+  constexpr int kPairKib = 2 * 256;
+  const std::vector<std::string>& hosts = GetParam().hosts;
+  ProcessCluster cluster({.ranks = static_cast<int>(hosts.size()),
+                          .scenario = "share 1000000",
+                          .wire = Wire::tcp,
+                          .hosts = hosts});
+  const auto outcomes = cluster.finish(std::chrono::seconds(20));
+  for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
+    const std::string& text = outcomes[rank].text;
+    ASSERT_TRUE(outcomes[rank].ok()) << text;
+    EXPECT_NE(text.find("by shared memory and tcp generation"), std::string::npos) << text;
+    const auto neighbours = std::count(hosts.begin(), hosts.end(), hosts[rank]) - 1;
+    const auto touched = number_after(text, "touched ");
+    ASSERT_TRUE(touched.has_value()) << text;
+    EXPECT_GE(*touched, neighbours * kPairKib) << "rank " << rank;
+  }
 }
 INSTANTIATE_TEST_SUITE_P(Layouts, Mixed,
                          testing::Values(Layout{"TwoByTwo", {"a", "a", "b", "b"}},

@@ -92,8 +92,8 @@ TEST(Doctor, PairsOfSeveralHosts) {
   const Result result =
       launched_doctor("-n 3 --bind 127.0.0.1", "LOCKSTEP_HOST=$((LOCKSTEP_RANK / 2))", "");
   ASSERT_EQ(result.code, 0) << result.out << result.err;
-  EXPECT_THAT(result.out, HasSubstr("3 ranks joined over local sockets and tls"));
-  EXPECT_THAT(result.out, HasSubstr("  local sockets: 0-1\n  tls: 0-2 1-2\n"));
+  EXPECT_THAT(result.out, HasSubstr("3 ranks joined over shared memory and tls"));
+  EXPECT_THAT(result.out, HasSubstr("  shared memory: 0-1\n  tls: 0-2 1-2\n"));
   EXPECT_THAT(result.out,
               ContainsRegex("ok +clocks +rank 0: rank 2: [+-]0\\.[0-9]+ ms from rank 0"));
   EXPECT_THAT(result.out, HasSubstr("latency in microseconds"));

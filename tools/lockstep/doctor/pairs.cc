@@ -51,7 +51,7 @@ double round_trip(coll::Session& group, std::size_t bytes, int rounds, int peer)
 /// Between two ranks of a group; all of them in shared memory, or streams between all of them.
 std::string transport_of(const coll::Session& group, int a, int b) {
   const std::string all = group.transport();
-  const std::string local = "local sockets";
+  const std::string local = "shared memory";
   const std::string both = local + " and ";
   if (!all.starts_with(both)) return all;
   return group.host(a) == group.host(b) ? local : all.substr(both.size());
