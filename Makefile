@@ -116,7 +116,7 @@ check-clang-torch: build/tidy-torch/build.ninja
 	$(call CMAKE_BUILD,tidy-torch)
 
 check-tidy-torch: build/tidy-torch/build.ninja
-	@scripts/run-tidy build/tidy-torch $(JOBS) src/tensor src/strategy src/train tests/tensor tests/strategy tests/train bench/strategy bench/cross_device examples
+	@scripts/run-tidy build/tidy-torch $(JOBS) src/tensor src/strategy src/train tests/tensor tests/strategy tests/train bench/strategy bench/cross_device bench/train examples
 
 check-asan check-tsan check-tsan-core check-ubsan: check-%: build/%/build.ninja
 	$(call CMAKE_BUILD,$*)
@@ -194,7 +194,7 @@ bench-train: deps ## Training steps beside PyTorch DDP and unconnected processes
 	@[ -n "$(SKIP_DEPS)" ] || scripts/install-deps --ddp \
 	  || { echo "make bench-train: needs Debian's python3-torch, see above"; exit 1; }
 	cmake --preset bench
-	$(call CMAKE_BUILD,bench) --target bench_train_all
+	$(call CMAKE_BUILD,bench) --target bench_train
 	@build/bench/bench/train/bench_train --json build/bench/train.json $(TRAIN_BENCH_ARGS)
 
 plans: build/dev/build.ninja ## Prove every algorithm's plans correct (lockstep plans)

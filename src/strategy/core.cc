@@ -29,8 +29,7 @@ StrategyCore::StrategyCore(CoreOptions options)
   }
   if (options_.replicas.keep_freed_memory && !is_default()) sys::keep_freed_memory();
   if (!is_default()) {
-    tensor::prepare_blas(
-        {.lanes = replicas(), .threads_per_lane = options_.replicas.threads_per_replica});
+    tensor::prepare_blas(tensor::BlasUse::here(replicas(), options_.replicas.threads_per_replica));
   }
 }
 

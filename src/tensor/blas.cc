@@ -138,6 +138,15 @@ bool set_blas_threads(int threads) {
   return false;
 }
 
+BlasUse BlasUse::here(int lanes, int threads_per_lane) {
+  BlasUse use{.lanes = lanes, .threads_per_lane = threads_per_lane};
+#if defined(__x86_64__)
+  use.avx2 = __builtin_cpu_supports("avx2");
+  use.avx512 = __builtin_cpu_supports("avx512f");
+#endif
+  return use;
+}
+
 std::string blas_advice(const Blas& blas, BlasUse use) {
   if (blas.kind == BlasKind::reference) {
     return fmt::format(
@@ -152,6 +161,17 @@ std::string blas_advice(const Blas& blas, BlasUse use) {
         "each "
         "replica, processes instead of lanes, or BLIS (libblis4-openmp)",
         use.lanes, use.threads_per_lane, blas.path);
+  }
+  // What OpenBLAS takes for a processor that is newer than itself.
+  const bool old_kernels = blas.version.find(" Prescott ") != std::string::npos ||
+                           blas.version.find(" Core2 ") != std::string::npos;
+  if (old_kernels && use.avx2) {
+    return fmt::format(
+        "OpenBLAS ({}) does not know this processor and multiplies matrices with kernels of SSE3, "
+        "several times slower than it could: set OPENBLAS_CORETYPE={} in the environment, for "
+        "every "
+        "process alike, or take a newer OpenBLAS",
+        blas.version, use.avx512 ? "SkylakeX" : "Haswell");
   }
   return {};
 }

@@ -42,6 +42,11 @@ struct Blas {
 struct BlasUse {
   int lanes = 1;
   int threads_per_lane = 1;
+  bool avx2 = false;  // what the processor has
+  bool avx512 = false;
+
+  /// On this processor.
+  static BlasUse here(int lanes, int threads_per_lane);
 };
 
 /// Tells the BLAS in use how many threads one call may take. False if it cannot be told (it has no

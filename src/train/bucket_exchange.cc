@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 
 #include "base/mutex.h"
 #include "lockstep/coll/session.h"
@@ -39,6 +40,19 @@ Tensor view_of(const Tensor& flat, std::int64_t begin, const Tensor& parameter) 
   const Tensor part = flat.narrow(0, begin, parameter.numel());
   return dense ? part.as_strided(parameter.sizes(), parameter.strides())
                : part.view(parameter.sizes());
+}
+
+/// Of the same shape. Almost always both are dense and alike, and libtorch's ways are long.
+void copy(const Tensor& gradient, const Tensor& view) {
+  const bool plain = !gradient.is_sparse() && gradient.scalar_type() == view.scalar_type() &&
+                     gradient.strides() == view.strides() &&
+                     gradient.is_non_overlapping_and_dense() && !gradient.is_conj() &&
+                     !gradient.is_neg();
+  if (plain) {
+    std::memcpy(view.data_ptr(), gradient.data_ptr(), view.nbytes());
+  } else {
+    view.copy_(gradient.is_sparse() ? gradient.to_dense() : gradient);
+  }
 }
 
 class Bucket {
@@ -159,7 +173,7 @@ class BucketExchange : public GradientExchange {
   }
 
  private:
-  static constexpr std::int64_t kOverlapBytes = 1 << 20;
+  static constexpr std::int64_t kOverlapBytes = 256 << 10;
 
   struct Place {
     int bucket = -1;            // -1: sparse, or never used
@@ -259,7 +273,7 @@ class BucketExchange : public GradientExchange {
     if (!gradient.defined()) {
       view.zero_();
     } else if (gradient.data_ptr() != view.data_ptr()) {
-      view.copy_(gradient.is_sparse() ? gradient.to_dense() : gradient);
+      copy(gradient, view);
     }
     own.mutable_grad() = view;
     in_[static_cast<std::size_t>(replica)][static_cast<std::size_t>(parameter)] = 1;

@@ -50,6 +50,15 @@ TEST(Blas, AdviceNamesThePackage) {
   EXPECT_THAT(blas_advice({.kind = BlasKind::openblas_pthread}, {.lanes = 4}), IsEmpty());
 }
 
+TEST(Blas, KernelsOfAnOldProcessorAreToldOf) {
+  const Blas old{.kind = BlasKind::openblas_openmp,
+                 .path = "/x",
+                 .version = "OpenBLAS 0.3.21 DYNAMIC_ARCH NO_AFFINITY Prescott MAX_THREADS=64"};
+  EXPECT_THAT(blas_advice(old, {.avx2 = true}), HasSubstr("OPENBLAS_CORETYPE=Haswell"));
+  EXPECT_THAT(blas_advice(old, {.avx2 = true, .avx512 = true}), HasSubstr("=SkylakeX"));
+  EXPECT_THAT(blas_advice(old, {}), IsEmpty());
+}
+
 TEST(Blas, WarnsAtMostOnce) {
   int warnings = 0;
   set_log_sink([&](LogLevel level, std::string_view) { warnings += level == LogLevel::warning; });
