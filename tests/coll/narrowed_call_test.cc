@@ -72,7 +72,7 @@ TEST_P(NarrowedSizes, SumsAndMeansAreRoundedOnceOnTheWayAndOnceAtTheEnd) {
           Values in_place = input;
           group.all_reduce(op, std::span(in_place), {.wire = wire});
           EXPECT_TRUE(same_bits(in_place, want)) << to_string(op) << " " << count;
-          const Values given = input;
+          Values given = input;
           Values output(count, -1);
           group.all_reduce(op, std::span(given), std::span(output), {.wire = wire});
           EXPECT_TRUE(same_bits(output, want)) << to_string(op) << " " << count;

@@ -107,6 +107,23 @@ TEST(Bench, TakesTheAlgorithmItIsTold) {
   }
 }
 
+TEST(Bench, SumsOfFloat32MayTravelInSixteenBits) {
+  for (const char* wire : {"bf16", "f16"}) {
+    const auto rows =
+        rows_of("-t 3 -b 4K -e 400K -f 100 -n 2 -w 1 -o mean --wire " + std::string(wire));
+    for (const auto& row : rows) {
+      EXPECT_EQ(row["wire"], wire);
+      EXPECT_EQ(row["type"], "float32");
+      EXPECT_EQ(row["in_place"]["wrong"], 0);
+    }
+  }
+  const Result other = lockstep_command("bench all_reduce -d float64 --wire bf16");
+  EXPECT_NE(other.code, 0);
+  EXPECT_THAT(other.err, HasSubstr("--wire bf16 is for all_reduce with -o sum or mean of float32"));
+  const Result unknown = lockstep_command("bench all_reduce --wire int8");
+  EXPECT_THAT(unknown.err, HasSubstr("--wire is \"int8\"; it must be same, bf16 or f16"));
+}
+
 TEST(Bench, ExplainNamesTheAlgorithmThatIsTaken) {
   for (const char* size : {"4", "2K", "8K", "1M"}) {
     const auto rows = rows_of(std::string("all_reduce -t 3 -n 1 -w 0 -b ") + size + " -e " + size);

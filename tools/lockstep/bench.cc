@@ -38,6 +38,7 @@ struct Options {
   std::string json;
   std::string algorithms;
   std::string order = "fixed_tree";
+  std::string wire = "same";
   std::string memory = "own";
 };
 
@@ -47,11 +48,11 @@ int default_threads() { return std::max(2, static_cast<int>(std::thread::hardwar
 std::string agreed_text(const Options& options) {
   return fmt::format(
       "{} -b {} -e {} -f {} -i {} -n {} -w {} -o {} -d {} -c {} -r {} --order {} "
-      "--algorithms \"{}\" --memory {}",
+      "--wire {} --algorithms \"{}\" --memory {}",
       fmt::join(options.collectives, " "), options.min_bytes, options.max_bytes, options.factor,
       options.step_bytes.empty() ? "0" : options.step_bytes, options.iterations, options.warmups,
-      options.op, options.dtype, options.check, options.root, options.order, options.algorithms,
-      options.memory);
+      options.op, options.dtype, options.check, options.root, options.order, options.wire,
+      options.algorithms, options.memory);
 }
 
 void require_range(const char* option, int value, int low, int high) {
@@ -124,6 +125,24 @@ Row measure_row(Trial trial, coll::Session* group) {
   return row;
 }
 
+coll::WireType wire_of(const Options& options) {
+  if (options.wire == "same") return coll::WireType::same;
+  if (options.wire == "bf16") return coll::WireType::bf16;
+  if (options.wire == "f16") return coll::WireType::f16;
+  throw UsageError(fmt::format("--wire is \"{}\"; it must be same, bf16 or f16", options.wire));
+}
+
+/// Only sums of float32 can travel as something else.
+void check_wire(const Options& options, plan::Kind kind, const Combination& combination) {
+  const bool adds = combination.op == Op::sum || combination.op == Op::mean;
+  if (options.wire == "same" ||
+      (kind == plan::Kind::all_reduce && combination.dtype == DType::float32 && adds)) {
+    return;
+  }
+  throw UsageError(
+      fmt::format("--wire {} is for all_reduce with -o sum or mean of float32", options.wire));
+}
+
 /// Everything that will be measured; all mistakes are found before the first measurement.
 std::vector<std::vector<Trial>> trials(const Options& options, int ranks) {
   require_range("-t", ranks, 1, Pattern::kMaxRanks);
@@ -138,6 +157,7 @@ std::vector<std::vector<Trial>> trials(const Options& options, int ranks) {
   if (options.memory != "own" && options.memory != "session") {
     throw UsageError(fmt::format("--memory is \"{}\"; it must be own or session", options.memory));
   }
+  const coll::WireType wire = wire_of(options);
   plan::Overrides ignored;
   const Status algorithms = plan::parse_overrides(options.algorithms, ignored);
   if (!algorithms.ok()) throw UsageError(algorithms.message());
@@ -150,6 +170,7 @@ std::vector<std::vector<Trial>> trials(const Options& options, int ranks) {
     }
     all.emplace_back();
     for (const Combination& combination : combinations(kind, options)) {
+      check_wire(options, kind, combination);
       std::uint64_t last = UINT64_MAX;
       for (const std::uint64_t size : bytes) {
         const Shape shape = shape_of(kind, size, combination.dtype, ranks);
@@ -167,6 +188,7 @@ std::vector<std::vector<Trial>> trials(const Options& options, int ranks) {
              .checking = options.check == 1 ? Checking::on : Checking::off,
              .memory = options.memory == "session" ? Owner::session : Owner::rank,
              .order = options.order == "any" ? coll::SumOrder::any : coll::SumOrder::fixed_tree,
+             .wire = wire,
              .algorithms = options.algorithms});
       }
     }
@@ -284,6 +306,9 @@ Command add_bench(CLI::App& application) {
   parser->add_option("--order", options->order, "Order of additions: fixed_tree or any")
       ->type_name("ORDER")
       ->capture_default_str();
+  parser->add_option("--wire", options->wire, "What travels: same, or float32 as bf16 or f16")
+      ->type_name("TYPE")
+      ->capture_default_str();
   parser
       ->add_option("--algorithms", options->algorithms,
                    "Which algorithm for which size, e.g. all_reduce=direct:0-64K,halving:64K-")
@@ -302,6 +327,7 @@ Command add_bench(CLI::App& application) {
       "  lockstep bench all_reduce -b 4 -e 64M -f 4 -t 2\n"
       "  lockstep bench all_gather broadcast -b 1M -e 1M -d all -J figures.json\n"
       "  lockstep bench all_reduce -t 4 --algorithms all_reduce=ring --order any\n"
+      "  lockstep bench all_reduce -b 16M -e 16M --wire bf16\n"
       "  lockstep launch -n 4 --no-prefix -- lockstep bench all_reduce --memory session");
   return {parser, [options] { return run(*options); }};
 }

@@ -18,7 +18,7 @@ RankTrial::RankTrial(const Trial& trial, Session& group)
       input_(group, trial.memory, trial.dtype, trial.shape.input),
       output_(group, trial.memory, trial.dtype,
               trial.placement == Placement::in_place ? 0 : trial.shape.output),
-      options_{.order = trial.order} {
+      options_{.order = trial.order, .wire = trial.wire} {
   const Pattern::Group ranks{trial.ranks};
   for (int rank = 0; rank < trial.ranks; ++rank) {
     inputs_.push_back(reduces(trial.kind) ? Pattern::input_of(trial.op, trial.dtype, ranks, rank)

@@ -61,6 +61,23 @@ std::string_view time_text(const Trial& trial) {
   return "from the first rank past a barrier to the last rank's end";
 }
 
+std::string_view wire_name(const Trial& trial) {
+  switch (trial.wire) {
+    case coll::WireType::same:
+      break;
+    case coll::WireType::bf16:
+      return "bf16";
+    case coll::WireType::f16:
+      return "f16";
+  }
+  return "same";
+}
+
+std::string wire_text(const Trial& trial) {
+  if (trial.wire == coll::WireType::same) return {};
+  return fmt::format(", {} on the wire", wire_name(trial));
+}
+
 int root(const Trial& trial) { return has_root(trial.kind) ? trial.root : -1; }
 
 constexpr std::string_view kSection = "{:>10} {:>19} {:>7} {:>7} {:>6}";
@@ -102,11 +119,11 @@ std::uint64_t Row::wrong() const {
 
 std::string head(const Trial& trial) {
   std::string text = fmt::format(
-      "# {}: {} {}, {}, {} cores{}{}; {} iterations after {} warm-ups\n"
+      "# {}: {} {}, {}{}, {} cores{}{}; {} iterations after {} warm-ups\n"
       "# time: median, {}; buffers are rewritten before each iteration\n",
-      plan::to_string(trial.kind), trial.ranks, ranks_text(trial), memory_text(trial), cores(),
-      processor().empty() ? "" : ", ", processor(), trial.iterations, trial.warmups,
-      time_text(trial));
+      plan::to_string(trial.kind), trial.ranks, ranks_text(trial), memory_text(trial),
+      wire_text(trial), cores(), processor().empty() ? "" : ", ", processor(), trial.iterations,
+      trial.warmups, time_text(trial));
   const std::string names =
       fmt::format(fmt::runtime(kSection), "time", "p10..p90", "algbw", "busbw", "#wrong");
   const std::string units =
@@ -158,6 +175,7 @@ void write_json(const std::string& path, const std::vector<Row>& rows) {
                             {"warmups", trial.warmups},
                             {"check", trial.checking == Checking::on},
                             {"order", trial.order == coll::SumOrder::any ? "any" : "fixed_tree"},
+                            {"wire", wire_name(trial)},
                             {"algorithms", trial.algorithms}};
     if (row.out_of_place) entry["out_of_place"] = json_of(trial, *row.out_of_place);
     if (row.in_place) entry["in_place"] = json_of(trial, *row.in_place);

@@ -36,6 +36,7 @@ struct Trial {
   Checking checking = Checking::on;
   Owner memory = Owner::rank;
   coll::SumOrder order = coll::SumOrder::fixed_tree;
+  coll::WireType wire = coll::WireType::same;
   std::string algorithms = {};
   Ground ground = {};
 };
