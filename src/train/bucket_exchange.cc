@@ -43,7 +43,7 @@ Tensor view_of(const Tensor& flat, std::int64_t begin, const Tensor& parameter) 
 }
 
 /// Of the same shape. Almost always both are dense and alike, and libtorch's ways are long.
-void copy(const Tensor& gradient, const Tensor& view) {
+void copy_into(const Tensor& view, const Tensor& gradient) {
   const bool plain = !gradient.is_sparse() && gradient.scalar_type() == view.scalar_type() &&
                      gradient.strides() == view.strides() &&
                      gradient.is_non_overlapping_and_dense() && !gradient.is_conj() &&
@@ -273,7 +273,7 @@ class BucketExchange : public GradientExchange {
     if (!gradient.defined()) {
       view.zero_();
     } else if (gradient.data_ptr() != view.data_ptr()) {
-      copy(gradient, view);
+      copy_into(view, gradient);
     }
     own.mutable_grad() = view;
     in_[static_cast<std::size_t>(replica)][static_cast<std::size_t>(parameter)] = 1;
