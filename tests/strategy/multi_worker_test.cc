@@ -207,9 +207,9 @@ TEST(MultiWorker, AnExceptionOfOneStepIsTheOthersPeerLost) {
   std::atomic<int> told = 0;
   EXPECT_THROW(run_workers({.workers = 3},
                            [&](MultiWorkerMirroredStrategy& strategy) {
-                             // Nobody is still being made when one throws.
-                             strategy.reduce(ReduceOp::sum, torch::ones({1}));
                              try {
+                               // Nobody is still being made when one throws.
+                               strategy.reduce(ReduceOp::sum, torch::ones({1}));
                                strategy.run([](ReplicaContext& replica) {
                                  if (replica.replica_id_in_sync_group() == 1) {
                                    throw std::out_of_range("the dog ate it");
