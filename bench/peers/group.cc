@@ -10,12 +10,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <fstream>
-#include <iterator>
 #include <system_error>
 #include <thread>
 
 #include "bench/peers/board.h"
+#include "bench/peers/orders_socket.h"
 
 namespace lockstep::bench::peers {
 namespace {
@@ -26,37 +25,6 @@ constexpr auto kStart = std::chrono::seconds(60);
 constexpr auto kSilence = std::chrono::seconds(120);
 constexpr auto kLook = std::chrono::seconds(1);
 constexpr auto kStop = std::chrono::seconds(5);
-
-/// The end of a file: what a program said last.
-std::string tail(const std::string& path) {
-  constexpr std::size_t kMost = 1500;
-  std::ifstream file(path);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (text.size() > kMost) text.erase(0, text.size() - kMost);
-  return text;
-}
-
-int listen_at(const std::string& path) {
-  const int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
-  if (listener < 0 || bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
-      listen(listener, 16) != 0)
-    throw std::system_error(errno, std::generic_category(), "cannot listen at " + path);
-  return listener;
-}
-
-/// Until there is something to read. False when the time is over.
-bool readable(int descriptor, steady_clock::time_point until) {
-  for (;;) {
-    check_interrupted();
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - steady_clock::now());
-    if (left.count() <= 0) return false;
-    pollfd wanted{.fd = descriptor, .events = POLLIN, .revents = 0};
-    if (poll(&wanted, 1, static_cast<int>(left.count())) > 0) return true;
-  }
-}
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 // other in one run; docs/performance.md says how to read it. Exits 1 if a target is short.
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -19,51 +20,26 @@
 namespace lockstep::bench::train {
 namespace {
 
-constexpr const char* kUsage =
-    "usage: bench_train [--only REGEX] [--quick] [--json FILE] [--bucket BYTES] [--list]\n"
-    "  --only    only rows whose name matches, e.g. --only 'cnn|mlp_vs'\n"
-    "  --quick   fewer pairs: a look, no verdict\n"
-    "  --bucket  bucket_bytes where gradients are sent during backward (cnn_overlap_1gbit);\n"
-    "            0, the default, leaves it to the library\n"
-    "  --list    the rows and their targets, without measuring\n"
-    "Nets mlp (784-512-512-10), cnn (28x28) and mlp25m (784-4096-4096-1280-10); 64 rows and one\n"
-    "thread a replica; SGD with momentum 0.9. Rows ..._vs_... are our two processes, unless the\n"
-    "name says threads. The row over a shaped line needs root.\n";
-
 struct Arguments {
   std::string only;
   std::string json;
   std::int64_t bucket = 0;
   bool quick = false;
   bool list = false;
-  bool help = false;
 };
 
-Arguments parse(int argc, char** argv) {
-  Arguments arguments;
-  for (int i = 1; i < argc; ++i) {
-    const std::string name = argv[i];
-    const auto value = [&] {
-      if (++i >= argc) throw std::runtime_error(name + " needs a value");
-      return std::string(argv[i]);
-    };
-    if (name == "--only") {
-      arguments.only = value();
-    } else if (name == "--json") {
-      arguments.json = value();
-    } else if (name == "--bucket") {
-      arguments.bucket = std::stoll(value());
-    } else if (name == "--quick") {
-      arguments.quick = true;
-    } else if (name == "--list") {
-      arguments.list = true;
-    } else if (name == "--help") {
-      arguments.help = true;
-    } else {
-      throw std::runtime_error(fmt::format("unknown argument '{}'\n{}", name, kUsage));
-    }
-  }
-  return arguments;
+void describe(CLI::App& app, Arguments& arguments) {
+  app.add_option("--only", arguments.only, "only rows whose name matches, e.g. 'cnn|mlp_vs'");
+  app.add_option("--json", arguments.json, "a file for the results");
+  app.add_option("--bucket", arguments.bucket,
+                 "bucket_bytes where gradients are sent during backward (cnn_overlap_1gbit); 0 "
+                 "leaves it to the library");
+  app.add_flag("--quick", arguments.quick, "fewer pairs: a look, no verdict");
+  app.add_flag("--list", arguments.list, "the rows and their targets, without measuring");
+  app.footer(
+      "Nets mlp (784-512-512-10), cnn (28x28) and mlp25m (784-4096-4096-1280-10); 64 rows and one\n"
+      "thread a replica; SGD with momentum 0.9. Rows ..._vs_... are our two processes, unless the\n"
+      "name says threads. The row over a shaped line needs root.");
 }
 
 std::vector<Row> chosen_rows(const Arguments& arguments) {
@@ -195,13 +171,8 @@ int run(const Arguments& arguments, const std::vector<Row>& rows) {
   return targets.finish();
 }
 
-int guarded(int argc, char** argv) {
+int guarded(const Arguments& arguments) {
   try {
-    const Arguments arguments = parse(argc, argv);
-    if (arguments.help) {
-      fmt::print("{}", kUsage);
-      return 0;
-    }
     const std::vector<Row> rows = chosen_rows(arguments);
     if (arguments.list) return list(rows);
     peers::catch_signals();
@@ -215,7 +186,15 @@ int guarded(int argc, char** argv) {
   }
 }
 
+int main_of(int argc, char** argv) {
+  Arguments arguments;
+  CLI::App app("Training steps of two replicas beside PyTorch DDP and unconnected processes.");
+  describe(app, arguments);
+  CLI11_PARSE(app, argc, argv);
+  return guarded(arguments);
+}
+
 }  // namespace
 }  // namespace lockstep::bench::train
 
-int main(int argc, char** argv) { return lockstep::bench::train::guarded(argc, argv); }
+int main(int argc, char** argv) { return lockstep::bench::train::main_of(argc, argv); }
