@@ -21,7 +21,6 @@ struct Streams {
   std::shared_ptr<Presence> presence;
   MonotonicClock clock;
   std::unique_ptr<sys::Poller> poller;
-  std::shared_ptr<HostRings> rings;  // null: nobody else is on this host
   std::vector<std::unique_ptr<LazyConnection>> connections;
 
   explicit Streams(std::shared_ptr<Presence> its_presence)
@@ -53,23 +52,23 @@ std::unique_ptr<StreamLink> stream_link(const std::shared_ptr<Presence>& presenc
                                         const std::vector<int>& members, int rank) {
   const Roster& roster = presence->roster();
   auto streams = std::make_shared<Streams>(presence);
+  std::shared_ptr<const HostRings> rings;  // null: nobody else is on this host
   if (auto indices = indices_here(roster, members); indices.size() > 1) {
-    streams->rings = std::make_shared<HostRings>(host, group, std::move(indices));
+    rings = std::make_shared<const HostRings>(host, group, std::move(indices));
   }
   StreamLink::Setup setup;
   for (const int member : members) {
-    std::unique_ptr<LazyConnection> connection;
-    if (member != roster.rank && roster.same_host(roster.rank, member)) {
-      connection = std::make_unique<LazyConnection>(
-          presence, group, member,
-          [rings = streams->rings, index = index_of(roster, member)](auto socket) {
-            return rings->connect(index, std::move(socket));
-          });
-    } else if (member != roster.rank) {
-      connection = std::make_unique<LazyConnection>(presence, group, member);
+    LazyConnection::Turn turn;
+    if (roster.same_host(roster.rank, member)) {
+      turn = [rings, index = index_of(roster, member)](auto socket) {
+        return rings->connect(index, std::move(socket));
+      };
     }
-    setup.peers.push_back(connection.get());
-    streams->connections.push_back(std::move(connection));
+    streams->connections.push_back(
+        member == roster.rank
+            ? nullptr
+            : std::make_unique<LazyConnection>(presence, group, member, std::move(turn)));
+    setup.peers.push_back(streams->connections.back().get());
   }
   setup.rank = rank;
   setup.size = static_cast<int>(members.size());

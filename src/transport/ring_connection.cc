@@ -105,7 +105,7 @@ void RingConnection::shutdown_write() noexcept {
 }
 
 Status RingConnection::error() const {
-  if (const Status broken = socket_->error(); !broken.ok()) return broken;
+  if (Status broken = socket_->error(); !broken.ok()) return broken;
   return deaf_ ? sys::os_error(fmt::format("connection to {}", peer()), EPIPE) : Status();
 }
 

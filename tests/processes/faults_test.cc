@@ -335,6 +335,18 @@ TEST_P(Programs, JoiningAgainAfterAFailureWorks) {
 INSTANTIATE_TEST_SUITE_P(Over, Programs, testing::Values(Wire::local, Wire::tcp, Wire::tls),
                          [](const auto& wire) { return to_string(wire.param); });
 
+TEST(HostsOfSeveralRanks, JoinAgainAfterAFailure) {
+  ProcessCluster cluster({.ranks = 4,
+                          .scenario = "rejoin",
+                          .wire = Wire::tcp,
+                          .hosts = {"a", "a", "b", "b"},
+                          .environment = {"TEST_DEAD_MS=1000"}});
+  for (const Outcome& outcome : cluster.finish(30s)) {
+    EXPECT_TRUE(outcome.ok()) << outcome.how() << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr("again in generation 2 after true"));
+  }
+}
+
 /// 99. health: a peer that never started, one that was restarted after a collective, an address
 /// that is none for others.
 TEST(Case99, APeerThatNeverStartedIsMissedAtTheDeadline) {

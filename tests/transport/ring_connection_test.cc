@@ -332,7 +332,9 @@ TEST_F(OnAHost, EveryPairHasItsOwnRings) {
     }
   }
   // All write before anybody reads: a place that two pairs share would show.
-  const auto sent = [](int from, int to) { return pattern(10'000, 1000 * (10 * from + to)); };
+  const auto sent = [](int from, int to) {
+    return pattern(10'000, std::size_t{1000} * static_cast<std::size_t>(10 * from + to));
+  };
   for (int a = 0; a < kRanks; ++a) {
     for (int b = 0; b < kRanks; ++b) {
       if (a == b) continue;
