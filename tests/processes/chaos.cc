@@ -272,7 +272,7 @@ int chaos(const Settings& settings) {
 }  // namespace
 }  // namespace lockstep::processes
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   lockstep::processes::Settings settings;
   CLI::App app("Kills and stops ranks of clusters at random.");
   app.add_option("--runs", settings.runs, "how many clusters");
@@ -280,4 +280,7 @@ int main(int argc, char** argv) {
   app.add_flag("--loud", settings.loud, "print what the ranks said of every run");
   CLI11_PARSE(app, argc, argv);
   return lockstep::processes::chaos(settings);
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "chaos: %s\n", error.what());
+  return 2;
 }

@@ -35,7 +35,8 @@ void work(Session& group, double seconds, std::size_t count, bool of_session) {
   while (stop == 0) {
     for (float& value : values) value = static_cast<float>(group.rank() + 1);
     group.all_reduce(Op::sum, values);
-    const auto expected = static_cast<float>(group.size() * (group.size() + 1) / 2);
+    const int sum_of_ranks = group.size() * (group.size() + 1) / 2;
+    const auto expected = static_cast<float>(sum_of_ranks);
     for (const float value : values) {
       if (value == expected) continue;
       say(fmt::format("wrong {} instead of {}", value, expected));

@@ -79,7 +79,7 @@ std::vector<Layout> layouts_of(int replicas, bool namespaces) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   bool quick = false;
   CLI::App app("Trains the same job in every layout and compares the weights.");
   app.add_flag("--quick", quick, "fewer steps, four replicas only");
@@ -116,4 +116,7 @@ int main(int argc, char** argv) {
   }
   std::printf(equal ? "same bits in every layout\n" : "NOT the same bits\n");
   return equal ? 0 : 1;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "same_bits: %s\n", error.what());
+  return 2;
 }
