@@ -136,18 +136,19 @@ class BucketExchange : public GradientExchange {
     } else {
       for (const auto& bucket : buckets_) reduce(*bucket, gathered.here);
     }
-    const std::vector<bool> used = used_anywhere(gathered);
-    reduce_sparse(used);
+    used_ = used_anywhere(gathered);
+    reduce_sparse(used_);
     wait();
+    begin_anew();
+  }
+
+  void bind(int replica) override {
     for (int p = 0; p < parameters_.count(); ++p) {
       const Place& place = places_[static_cast<std::size_t>(p)];
-      if (place.bucket < 0) continue;
-      for (int r = 0; r < core_.replicas(); ++r) {
-        parameters_.on(r, p).mutable_grad() =
-            used[static_cast<std::size_t>(p)] ? place.views.front() : Tensor();
-      }
+      if (place.bucket < 0) continue;  // sparse: it has its own already
+      parameters_.on(replica, p).mutable_grad() =
+          used_[static_cast<std::size_t>(p)] ? place.views.front() : Tensor();
     }
-    begin_anew();
   }
 
   void discard() override {
@@ -372,6 +373,7 @@ class BucketExchange : public GradientExchange {
   std::vector<std::unique_ptr<Bucket>> buckets_;  // in the order in which they are issued
   std::vector<Place> places_;                     // by parameter
   std::vector<int> sparse_;
+  std::vector<bool> used_;             // by parameter, in the step that is being taken
   std::vector<std::vector<char>> in_;  // [replica][parameter]: in its bucket; the replica's own
 
   Mutex mutex_;

@@ -41,9 +41,13 @@ class GradientExchange {
   /// The gradient of this parameter on this replica will not change any more in this step.
   virtual void arrived(int replica, int parameter) = 0;
 
-  /// Afterwards `.grad` of each parameter is the sum over all replicas, on every local replica
-  /// (they may share its memory); undefined if no replica of any worker has one.
+  /// Adds up what has arrived.
   virtual void finish(const Gathered& gathered) = 0;
+
+  /// After finish(), on the replica's own thread, so that memory is freed where it was taken:
+  /// `.grad` of each parameter becomes the sum over all replicas (which may share its memory),
+  /// undefined if no replica of any worker has one.
+  virtual void bind(int replica) = 0;
 
   /// Forgets what has arrived.
   virtual void discard() = 0;

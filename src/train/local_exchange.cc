@@ -20,21 +20,29 @@ class LocalExchange : public GradientExchange {
   void discard() override {}
 
   void finish(const Gathered& gathered) override {
+    sums_.assign(gathered.used.size(), Tensor());
     if (core_.replicas() == 1) return;
     std::vector<tensor::ReduceJob> jobs;
     for (int p = 0; p < parameters_.count(); ++p) {
       if (!gathered.used[static_cast<std::size_t>(p)]) continue;
       std::vector<Tensor> each;
       for (int r = 0; r < core_.replicas(); ++r) each.push_back(gradient(r, p));
+      Tensor& sum = sums_[static_cast<std::size_t>(p)];
       if (tensor::any_sparse(each)) {
-        share(p, tensor::reduce_sparse(tensor::Combine::sum, each));
+        sum = tensor::reduce_sparse(tensor::Combine::sum, each);
         continue;
       }
-      const Tensor sum = each.front();
+      sum = each.front();
       jobs.push_back({std::move(each), {sum}, tensor::Combine::sum});
-      share(p, sum);
     }
     detail::reduce_on_lanes(core_, jobs);
+  }
+
+  void bind(int replica) override {
+    if (core_.replicas() == 1) return;
+    for (int p = 0; p < parameters_.count(); ++p) {
+      parameters_.on(replica, p).mutable_grad() = sums_[static_cast<std::size_t>(p)];
+    }
   }
 
   [[nodiscard]] std::string explain() const override {
@@ -48,12 +56,10 @@ class LocalExchange : public GradientExchange {
     const Tensor& own = parameters_.on(replica, parameter);
     return own.grad().defined() ? own.grad() : at::zeros_like(own.detach());
   }
-  void share(int parameter, const Tensor& sum) const {
-    for (int r = 0; r < core_.replicas(); ++r) parameters_.on(r, parameter).mutable_grad() = sum;
-  }
 
   detail::StrategyCore& core_;
   const Parameters& parameters_;
+  std::vector<Tensor> sums_;  // by parameter; kept until the next step, when its owner lets go
 };
 
 }  // namespace

@@ -85,6 +85,7 @@ Tensor Optimizer::apply(ReplicaContext& replica, const std::function<Tensor()>& 
     }
     core_->check_complete(index_);
     replica.merge_at(here, [core = core_.get(), here](Strategy&) { core->reduce_gradients(here); });
+    core_->bind_gradients(index_);
     return replica.all_reduce(ReduceOp::sum, loss.detach(), here);
   };
   const Tensor loss = local().step(evaluate);

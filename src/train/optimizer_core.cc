@@ -264,9 +264,16 @@ std::shared_ptr<OptimizerCore> OptimizerCore::over(Strategy& strategy,
 }
 
 void OptimizerCore::step(const ApplyOptions& options) {
+  const bool looked_at = observer_ || options.clip_global_norm;
+  if (looked_at) strategy_->on_lanes([&](int lane) { bind_gradients(lane); });
   if (observer_) observer_(parameters_);
   if (options.clip_global_norm) clip(*options.clip_global_norm);
+  take_step(looked_at ? Bound::yes : Bound::no);
+}
+
+void OptimizerCore::take_step(Bound bound) {
   strategy_->on_lanes([&](int lane) {
+    if (bound == Bound::no) bind_gradients(lane);
     optimizer(lane).step();
     for (int p = 0; p < parameters_.count(); ++p) {
       parameters_.on(lane, p).mutable_grad() = Tensor();
@@ -322,7 +329,8 @@ void OptimizerCore::distributed_apply(const ReplicaGradientsAndVariables& pairs)
           sums[i][r].is_sparse() ? sums[i][r].coalesce() : sums[i][r];
     }
   }
-  step({});
+  if (observer_) observer_(parameters_);
+  take_step(Bound::yes);
 }
 
 void OptimizerCore::check_parameters() {

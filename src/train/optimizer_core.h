@@ -46,13 +46,15 @@ class OptimizerCore {
   /// InvalidUsage naming a variable without a gradient, unless that is allowed, and if none has
   /// one.
   [[nodiscard]] KeptGradients keep_defined(const GradientsAndVariables& pairs) const;
+  /// After reduce_gradients(): `.grad` becomes the sums.
+  void bind_gradients(int replica) { exchange_->bind(replica); }
   void begin_accumulation(int replica);
   void end_accumulation(int replica) noexcept;
 
   // By one thread, while the replicas wait.
 
   void reduce_gradients(Here here);
-  /// Every replica takes the step with the gradients it has, which then are no more.
+  /// Every replica takes the step with the sums; then its gradients are no more.
   void step(const ApplyOptions& options);
   void clear_gradients();
   void count_step();
@@ -86,6 +88,8 @@ class OptimizerCore {
   void hook(int replica, int parameter);
   void compare_workers() const;
   void clip(double limit);
+  enum class Bound { no, yes };  // are the sums what `.grad` is?
+  void take_step(Bound bound);
   [[nodiscard]] int number_of(const Variable& variable) const;
 
   std::shared_ptr<StrategyCore> strategy_;

@@ -90,7 +90,7 @@ SpinPolicy ShmHost::spin_policy() const {
     for (int index = 0; index < ranks_; ++index) together |= header(index).cpus[word].load();
     cores += std::popcount(together);
   }
-  return SpinPolicy::for_threads(ranks_, cores);
+  return SpinPolicy::for_computing_threads(ranks_, cores);
 }
 
 void ShmHost::announce(std::uint64_t group, const std::byte* at) {
