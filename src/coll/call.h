@@ -34,6 +34,7 @@ struct Call {
   std::uint64_t shape_hash = 0;
   std::array<char, 40> name{};
   std::chrono::nanoseconds timeout{0};
+  bool background = false;
   Here here;
 
   /// Of the whole call; ask on entry.

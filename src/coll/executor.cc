@@ -155,7 +155,7 @@ State Executor::drive(const Call& call, const wire::Descriptor& descriptor, Dead
       state = carrier_->poll();
       return state != State::pending || carrier_->waiting_for() != peer;
     };
-    if (end_.spin(moved_on)) {
+    if (!call.background && end_.spin(moved_on)) {
       if (state == State::pending && end_.failed()) return State::failed;
       continue;
     }

@@ -141,6 +141,7 @@ void check_peer(const Caller& caller, int rank, const char* argument) {
 void fill_options(Call& call, const CallOptions& options, Here here) {
   if (options.timeout.count() < 0) refuse("timeout is negative: the call's time is over already");
   call.timeout = options.timeout;
+  call.background = options.background;
   call.order = options.order == SumOrder::any ? plan::Order::any : plan::Order::fixed_tree;
   call.wire = wire_of(call, options.wire);
   call.here = here;

@@ -310,8 +310,10 @@ class BucketExchange : public GradientExchange {
     const MutexLock lock(mutex_);
     while (next_ < buckets_.size() && buckets_[next_]->is_full()) {
       Bucket& bucket = *buckets_[next_++];
+      coll::CallOptions options = call(bucket);
+      options.background = true;
       works_.push_back(workers().session().start_all_reduce(Op::sum, bucket.inputs(), bucket.sum(),
-                                                            call(bucket), here_));
+                                                            options, here_));
     }
   }
 

@@ -46,6 +46,9 @@ struct CallOptions {
   std::span<const std::int64_t> shape = {};
   /// For all_reduce with Op::sum or Op::mean of float32; the same on all ranks, else Mismatch.
   WireType wire = WireType::same;
+  /// For a started call whose caller computes meanwhile: its waits leave the core to others at once
+  /// instead of polling for a while first.
+  bool background = false;
 };
 
 /// Of a session.
