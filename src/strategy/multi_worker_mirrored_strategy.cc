@@ -22,14 +22,18 @@ namespace {
 
 constexpr const char* kName = "MultiWorkerMirroredStrategy";
 
-/// Which instructions libtorch uses here: "AVX2".
-std::string cpu_capability() {
-  constexpr std::string_view kLabel = "CPU capability usage: ";
-  const std::string config = at::show_config();
-  const std::size_t found = config.find(kLabel);
-  if (found == std::string::npos) return "unknown instructions";
-  const std::size_t begin = found + kLabel.size();
-  return config.substr(begin, config.find('\n', begin) - begin);
+/// Which instructions libtorch uses here: "AVX2". Asked once: libtorch's answer is not made for
+/// several threads at a time.
+const std::string& cpu_capability() {
+  static const std::string capability = []() -> std::string {
+    constexpr std::string_view kLabel = "CPU capability usage: ";
+    const std::string config = at::show_config();
+    const std::size_t found = config.find(kLabel);
+    if (found == std::string::npos) return "unknown instructions";
+    const std::size_t begin = found + kLabel.size();
+    return config.substr(begin, config.find('\n', begin) - begin);
+  }();
+  return capability;
 }
 
 /// Everything the bits of a step depend on besides the program.
