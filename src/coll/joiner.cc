@@ -13,7 +13,6 @@
 #include "coll/admission.h"
 #include "coll/generation.h"
 #include "coll/meeting.h"
-#include "sys/descriptor_passing.h"
 #include "sys/host_identity.h"
 #include "sys/os_error.h"
 #include "sys/posix_net.h"
@@ -29,7 +28,6 @@ using wire::Purpose;
 
 constexpr auto kLook = std::chrono::milliseconds(1);
 constexpr auto kLookup = std::chrono::milliseconds(500);  // at a time, for a name
-constexpr auto kCallAgain = std::chrono::milliseconds(50);
 constexpr auto kNoticeEvery = std::chrono::seconds(5);
 /// Who knows best who is missing speaks first: rank 0 until all have called it, from then on those
 /// who wait for a neighbour.
@@ -45,24 +43,6 @@ std::uint64_t random_number() {
   const auto got = sys::retry_on_signal([&] { return ::getrandom(&number, sizeof(number), 0); });
   if (got != sizeof(number)) raise(sys::os_error("cannot have random numbers", errno));
   return number;
-}
-
-// A neighbour that dies here breaks these connections, and so does one that gives up because of
-// another. Who it was comes from rank 0, so a break is only a reason to go on waiting.
-bool handed_over(sys::Connection& to, int descriptor) {
-  try {
-    return sys::send_descriptor(to, descriptor);
-  } catch (const SystemError&) {
-    return false;
-  }
-}
-std::optional<sys::Descriptor> taken_over(sys::Connection& from) {
-  try {
-    return sys::receive_descriptor(from);
-  } catch (const SystemError& error) {
-    if (error.code() == Code::resource_exhausted) throw;  // no room for it here
-    return std::nullopt;
-  }
 }
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
@@ -440,122 +420,6 @@ void Joiner::call_rank_0() {
     if (roster_.at(rank).rank == rank && roster_.at(rank).size == size()) continue;
     throw DataError("rank 0 sent a roster that is not in order");
   }
-}
-
-std::optional<Visitor> Joiner::take_visitor(Purpose purpose, int rank) {
-  for (auto at = visitors_.begin(); at != visitors_.end(); ++at) {
-    const wire::Hello& hello = at->hello;
-    if (hello.purpose != purpose || hello.generation != roster_.generation || hello.rank != rank ||
-        hello.incarnation != roster_.at(rank).incarnation) {
-      continue;
-    }
-    Visitor visitor = std::move(*at);
-    visitors_.erase(at);
-    return visitor;
-  }
-  return std::nullopt;
-}
-
-std::unique_ptr<sys::Connection> Joiner::call(const std::string& address, int rank,
-                                              Purpose purpose) {
-  wire::Hello hello = roster_.own();
-  hello.purpose = purpose;
-  std::unique_ptr<sys::Connection> connection;
-  std::unique_ptr<Greeting> greeting;
-  std::string last = "no answer";
-  Time next_call{};
-  until(
-      [&] {
-        if (!connection) {
-          const Time now = clock_.now();
-          if (now < next_call) return false;
-          next_call = now + kCallAgain;
-          connection = connect(address, rank);
-          if (!connection) return false;
-          greeting = std::make_unique<Greeting>(*connection);
-          greeting->send(hello);
-        }
-        const bool sent = greeting->flush();
-        if (const Status broken = connection->error(); !broken.ok()) {
-          last = broken.message();
-          greeting.reset();
-          connection.reset();
-          return false;
-        }
-        return sent;
-      },
-      [&]() -> Lack {
-        return {fmt::format("rank {} at {} does not answer: {}", rank, address, last), {rank}};
-      });
-  return connection;
-}
-
-void Joiner::meet_neighbours() {
-  for (const int peer : control_peers(own_.rank, size())) {
-    if (peer == 0 || own_.rank == 0) continue;  // has a line
-    auto& place = control_[static_cast<std::size_t>(peer)];
-    if (peer < own_.rank) {
-      place = call(reachable_address(roster_, peer), peer, Purpose::control);
-      continue;
-    }
-    until(
-        [&] {
-          auto visitor = take_visitor(Purpose::control, peer);
-          if (visitor) place = std::move(visitor->connection);
-          return place != nullptr;
-        },
-        [&]() -> Lack {
-          return {fmt::format("{} has not called", wire::describe(roster_.at(peer))), {peer}};
-        });
-  }
-}
-
-void Joiner::share_memory() {
-  const std::vector<int> neighbours = roster_.neighbours();
-  const int ranks = static_cast<int>(neighbours.size());
-  if (ranks == 1) return;
-  const int leader = neighbours.front();
-  const auto index =
-      std::find(neighbours.begin(), neighbours.end(), own_.rank) - neighbours.begin();
-  std::shared_ptr<sys::Segment> segment;
-  if (own_.rank == leader) {
-    segment = std::make_shared<sys::Segment>(
-        sys::Segment::create("lockstep", transport::ShmHost::segment_bytes(ranks)));
-    for (const int peer : neighbours) {
-      if (peer == leader) continue;
-      std::unique_ptr<sys::Connection> to;
-      until(
-          [&] {
-            if (auto visitor = take_visitor(Purpose::segment, peer)) {
-              to = std::move(visitor->connection);
-            }
-            return to != nullptr && handed_over(*to, segment->descriptor());
-          },
-          [&]() -> Lack {
-            return {fmt::format("{} has not asked for the shared memory",
-                                wire::describe(roster_.at(peer))),
-                    {peer}};
-          });
-    }
-  } else {
-    const auto from = call(reachable_address(roster_, leader), leader, Purpose::segment);
-    until(
-        [&] {
-          if (auto descriptor = taken_over(*from)) {
-            segment = std::make_shared<sys::Segment>(sys::Segment::map(std::move(*descriptor)));
-          }
-          return segment != nullptr;
-        },
-        [&]() -> Lack {
-          return {fmt::format("{} has not handed over the shared memory",
-                              wire::describe(roster_.at(leader))),
-                  {leader}};
-        });
-    if (segment->size() != transport::ShmHost::segment_bytes(ranks)) {
-      throw DataError("the shared memory of this host has another size than it should");
-    }
-  }
-  host_ = std::make_shared<transport::ShmHost>(std::move(segment), static_cast<int>(index), ranks);
 }
 
 void Joiner::agree_to_start() {

@@ -8,6 +8,7 @@
 // Whoever fails in between tells rank 0, and rank 0 everybody.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -42,6 +43,8 @@ class Joiner {
   Joined run();
 
  private:
+  static constexpr auto kCallAgain = std::chrono::milliseconds(50);
+
   /// A rank on the line: on rank 0 each other one, elsewhere rank 0.
   struct Line {
     std::unique_ptr<sys::Connection> connection;

@@ -9,12 +9,23 @@
 #include <bit>
 #include <sstream>
 
-#include "strategy/variable_state.h"
+#include "strategy/variable_access.h"
 #include "tensor/torch_text.h"
 
 namespace lockstep {
 
+using detail::check_agreed;
+using detail::component;
+using detail::index_on;
+using detail::of_first_replica;
+using detail::on_copies;
+using detail::require_aggregation;
+using detail::Standing;
+using detail::standing;
 using detail::VariableState;
+using detail::writes_alone;
+using detail::wrong_context;
+using detail::wrong_value;
 
 namespace {
 
@@ -23,72 +34,6 @@ enum class Write { assign, add, sub };
 constexpr std::string_view name_of(Write write) {
   constexpr std::string_view names[] = {"assign", "assign_add", "assign_sub"};
   return names[static_cast<int>(write)];
-}
-
-enum class Scatter { add, sub, mul, div, min, max, update };
-
-constexpr std::string_view name_of(Scatter scatter) {
-  constexpr std::string_view names[] = {"scatter_add",   "scatter_sub", "scatter_mul",
-                                        "scatter_div",   "scatter_min", "scatter_max",
-                                        "scatter_update"};
-  return names[static_cast<int>(scatter)];
-}
-
-[[noreturn]] void wrong_value(const std::string& message) { throw InvalidUsage(message); }
-[[noreturn]] void wrong_context(const std::string& message) {
-  throw InvalidUsage(message, Code::failed_precondition);
-}
-
-// --- Where the calling thread stands, seen from a variable. ---------------------------------
-
-struct Standing {
-  enum class Place {
-    plain,     // a variable of no strategy: one tensor, wherever it is used
-    replica,   // inside a step function: `index` is the replica's copy
-    updating,  // inside update(): `index` is the copy being updated
-    cross,     // for all copies
-  };
-  Place place;
-  int index = 0;
-};
-
-int index_on(const VariableState& state, const Device& device) {
-  for (std::size_t i = 0; i < state.devices.size(); ++i) {
-    if (state.devices[i] == device) return static_cast<int>(i);
-  }
-  return -1;
-}
-
-Standing standing(const VariableState& state) {
-  using Place = Standing::Place;
-  if (state.core->is_default()) return {Place::plain};
-  const detail::ThreadContext& context = detail::thread_context();
-  if (context.modes.empty()) return {Place::cross};
-  const detail::Mode& top = context.modes.back();
-  if (top.core != state.core.get()) {
-    wrong_context(
-        fmt::format("Mixing different Strategy objects: variable {} was created under {} "
-                    "and is used under another strategy ({})",
-                    state.name, state.core->name(), top.core->name()));
-  }
-  if (top.replica != nullptr) {
-    if (state.components.size() == 1 && !state.on_read()) return {Place::replica, 0};
-    const int index = index_on(state, top.replica->device());
-    if (index < 0) {
-      wrong_context(fmt::format("variable {} has no copy on {}, where this replica runs",
-                                state.name, top.replica->device().str()));
-    }
-    return {Place::replica, index};
-  }
-  if (context.updating) {
-    const int index = index_on(state, context.updating->device);
-    if (index >= 0) return {Place::updating, index};
-  }
-  return {Place::cross};
-}
-
-const Tensor& component(const VariableState& state, int index) {
-  return state.components[static_cast<std::size_t>(index)];
 }
 
 // --- One copy. ------------------------------------------------------------------------------
@@ -122,22 +67,6 @@ void apply(const Tensor& target, Write write, const at::Scalar& value) {
 }
 
 // --- All copies. ----------------------------------------------------------------------------
-
-/// Runs fn(copy, target) on every copy, each on its lane.
-void on_copies(const Variable& variable, const char* method,
-               const std::function<void(const Tensor&, const detail::UpdateTarget&)>& fn) {
-  const VariableState& state = variable.state();
-  detail::run_updates(
-      state.core->strategy(), method, variable,
-      [&](const detail::UpdateTarget& target) { fn(component(state, target.index), target); });
-}
-
-/// A copy of what the first replica of all workers has.
-Tensor of_first_replica(const VariableState& state, const Tensor& first_here) {
-  detail::Workers* workers = state.core->workers();
-  return workers != nullptr ? workers->from_chief(first_here, state.name)
-                            : first_here.detach().clone();
-}
 
 Tensor read_across(const VariableState& state) {
   if (!state.on_read()) {
@@ -183,32 +112,6 @@ bool equal(const at::Scalar& a, const at::Scalar& b) {
   if (a.isComplex() || b.isComplex()) return a.toComplexDouble() == b.toComplexDouble();
   return a.isIntegral(true) && b.isIntegral(true) ? a.toLong() == b.toLong()
                                                   : a.toDouble() == b.toDouble();
-}
-
-/// The only replica has nobody to disagree with.
-bool writes_alone(const VariableState& state) {
-  return state.on_read() ||
-         (state.aggregation == Aggregation::none && state.core->replicas_in_sync() == 1);
-}
-
-void require_aggregation(const VariableState& state, std::string_view method) {
-  if (state.aggregation != Aggregation::none) return;
-  wrong_value(fmt::format(
-      "{} of variable {} inside a step function: it has no aggregation, so the copies would "
-      "differ. "
-      "Create it with aggregation sum, mean or only_first_replica, or write this replica's copy "
-      "alone with assign_local",
-      method, state.name));
-}
-
-/// In the merge function: two methods may stand on one line, where their places are the same.
-template <class How>
-void check_agreed(const Variable& variable, const PerReplica<How>& hows) {
-  for (int i = 1; i < hows.size(); ++i) {
-    if (hows[i] == hows[0]) continue;
-    wrong_context(fmt::format("replica {} calls {} of variable {} where replica 0 calls {}", i,
-                              name_of(hows[i]), variable.name(), name_of(hows[0])));
-  }
 }
 
 /// In the merge function: what the replicas' values become, written to every copy.
@@ -331,140 +234,7 @@ Tensor write_local(const Variable& variable, const Value& value) {
   return component(state, at.index);
 }
 
-// --- Scatter. -------------------------------------------------------------------------------
-
-/// Whether slices of several replicas can be put one after the other.
-constexpr bool adds_up(Scatter scatter) {
-  return scatter == Scatter::add || scatter == Scatter::sub || scatter == Scatter::mul ||
-         scatter == Scatter::div;
-}
-
-void apply(const Tensor& target, Scatter scatter, const IndexedSlices& slices) {
-  const at::NoGradGuard not_recorded;
-  const Tensor rows = slices.indices.to(at::kLong);
-  const Tensor values = slices.values.to(target.scalar_type());
-  switch (scatter) {
-    case Scatter::add:
-      target.index_add_(0, rows, values);
-      return;
-    case Scatter::sub:
-      target.index_add_(0, rows, values, -1);
-      return;
-    case Scatter::mul:
-      target.index_reduce_(0, rows, values, "prod");
-      return;
-    case Scatter::min:
-      target.index_reduce_(0, rows, values, "amin");
-      return;
-    case Scatter::max:
-      target.index_reduce_(0, rows, values, "amax");
-      return;
-    case Scatter::update:
-      target.index_copy_(0, rows, values);
-      return;
-    case Scatter::div:
-      break;
-  }
-  const bool floating = target.is_floating_point() || target.is_complex();
-  for (std::int64_t i = 0; i < rows.numel(); ++i) {
-    const Tensor row = target.select(0, rows[i].item<std::int64_t>());
-    floating ? row.div_(values.select(0, i)) : row.div_(values.select(0, i), "floor");
-  }
-}
-
-void check_slices(const VariableState& state, Scatter scatter, const IndexedSlices& slices) {
-  const Tensor& own = state.components.front();
-  const auto refuse = [&](const std::string& why) {
-    wrong_value(fmt::format("{} of variable {}: {}", name_of(scatter), state.name, why));
-  };
-  if (own.dim() == 0) refuse("a scalar has no rows");
-  if (slices.indices.dim() != 1) refuse("indices must have one dimension");
-  if (slices.values.dim() != own.dim() || slices.values.size(0) != slices.indices.size(0) ||
-      slices.values.sizes().slice(1) != own.sizes().slice(1)) {
-    refuse(fmt::format("values have shape {}, which is not {} rows of a variable of shape {}",
-                       tensor::shape_text(slices.values), slices.indices.numel(),
-                       tensor::shape_text(own)));
-  }
-  if (slices.indices.numel() > 0) {
-    const auto low = slices.indices.min().item<std::int64_t>();
-    const auto high = slices.indices.max().item<std::int64_t>();
-    if (low < 0 || high >= own.size(0)) {
-      refuse(fmt::format("index {} is outside of 0..{}", low < 0 ? low : high, own.size(0) - 1));
-    }
-  }
-}
-
-void scatter_merged(const Variable& variable, Scatter how, const PerReplica<Tensor>& indices,
-                    const PerReplica<Tensor>& values) {
-  const VariableState& state = variable.state();
-  IndexedSlices merged{indices[0], values[0]};
-  if (state.aggregation != Aggregation::only_first_replica) {
-    std::vector<Tensor> all_indices;
-    for (const Tensor& each : local_results(indices)) all_indices.push_back(each.to(at::kLong));
-    Strategy& strategy = state.core->strategy();
-    merged = {strategy.gather(PerReplica<Tensor>(std::move(all_indices), indices.devices())),
-              strategy.gather(values)};
-    if (state.aggregation == Aggregation::mean) {
-      merged.values = merged.values / state.core->replicas_in_sync();
-    }
-  } else if (detail::Workers* workers = state.core->workers()) {
-    merged = {workers->from_chief(indices[0].to(at::kLong), state.name),
-              workers->from_chief(values[0], state.name)};
-  }
-  on_copies(variable, "scatter",
-            [&](const Tensor& copy, const detail::UpdateTarget&) { apply(copy, how, merged); });
-}
-
-Tensor scatter(const Variable& variable, Scatter how, const IndexedSlices& slices, Here here) {
-  const VariableState& state = variable.state();
-  if (state.on_read()) {
-    throw Unsupported(fmt::format("{} of the sync-on-read variable {}", name_of(how), state.name));
-  }
-  check_slices(state, how, slices);
-  const Standing at = standing(state);
-  const bool aggregates =
-      state.aggregation == Aggregation::sum || state.aggregation == Aggregation::mean;
-  if (at.place != Standing::Place::plain && aggregates && !adds_up(how)) {
-    throw Unsupported(
-        fmt::format("{} of variable {} with aggregation {}: what several replicas say has no sum; "
-                    "use aggregation only_first_replica",
-                    name_of(how), state.name, to_string(state.aggregation)));
-  }
-  if (at.place == Standing::Place::cross) {
-    on_copies(variable, "scatter",
-              [&](const Tensor& copy, const detail::UpdateTarget&) { apply(copy, how, slices); });
-    return variable.read(here);
-  }
-  if (at.place != Standing::Place::replica || writes_alone(state)) {
-    apply(component(state, at.index), how, slices);
-    return component(state, at.index);
-  }
-  require_aggregation(state, name_of(how));
-  get_replica_context()->merge_at(
-      here,
-      [](const Variable& merged, const PerReplica<Scatter>& hows, const PerReplica<Tensor>& indices,
-         const PerReplica<Tensor>& values) {
-        check_agreed(merged, hows);
-        scatter_merged(merged, hows[0], indices, values);
-      },
-      variable, how, slices.indices, slices.values);
-  return component(state, at.index);
-}
-
 }  // namespace
-
-namespace detail {
-
-ReduceOp reduce_op_of(const VariableState& state) {
-  if (state.aggregation == Aggregation::sum) return ReduceOp::sum;
-  if (state.aggregation == Aggregation::mean) return ReduceOp::mean;
-  wrong_value(fmt::format(
-      "Could not convert from VariableAggregation {} to ReduceOp: variable {} "
-      "has no one value outside of step functions",
-      state.aggregation == Aggregation::none ? "NONE" : "ONLY_FIRST_REPLICA", state.name));
-}
-
-}  // namespace detail
 
 const std::string& Variable::name() const noexcept { return state_->name; }
 const DeviceList& Variable::devices() const noexcept { return state_->devices; }
@@ -511,28 +281,6 @@ Tensor Variable::assign_sub(const Mirrored<Tensor>& value, Here here) const {
 Tensor Variable::assign_local(const Tensor& value, Here) const { return write_local(*this, value); }
 Tensor Variable::assign_local(const at::Scalar& value, Here) const {
   return write_local(*this, value);
-}
-
-Tensor Variable::scatter_add(const IndexedSlices& slices, Here here) const {
-  return scatter(*this, Scatter::add, slices, here);
-}
-Tensor Variable::scatter_sub(const IndexedSlices& slices, Here here) const {
-  return scatter(*this, Scatter::sub, slices, here);
-}
-Tensor Variable::scatter_mul(const IndexedSlices& slices, Here here) const {
-  return scatter(*this, Scatter::mul, slices, here);
-}
-Tensor Variable::scatter_div(const IndexedSlices& slices, Here here) const {
-  return scatter(*this, Scatter::div, slices, here);
-}
-Tensor Variable::scatter_min(const IndexedSlices& slices, Here here) const {
-  return scatter(*this, Scatter::min, slices, here);
-}
-Tensor Variable::scatter_max(const IndexedSlices& slices, Here here) const {
-  return scatter(*this, Scatter::max, slices, here);
-}
-Tensor Variable::scatter_update(const IndexedSlices& slices, Here here) const {
-  return scatter(*this, Scatter::update, slices, here);
 }
 
 std::vector<Component> Variable::components() const {

@@ -1,0 +1,154 @@
+// The third step of joining: ranks that know each other from the roster meet, those of the control
+// ring and those of one host, who share a segment.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "coll/joiner.h"
+#include "coll/meeting.h"
+#include "sys/descriptor_passing.h"
+
+namespace lockstep::coll {
+namespace {
+
+using wire::Purpose;
+
+// A neighbour that dies here breaks these connections, and so does one that gives up because of
+// another. Who it was comes from rank 0, so a break is only a reason to go on waiting.
+bool handed_over(sys::Connection& to, int descriptor) {
+  try {
+    return sys::send_descriptor(to, descriptor);
+  } catch (const SystemError&) {
+    return false;
+  }
+}
+std::optional<sys::Descriptor> taken_over(sys::Connection& from) {
+  try {
+    return sys::receive_descriptor(from);
+  } catch (const SystemError& error) {
+    if (error.code() == Code::resource_exhausted) throw;  // no room for it here
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::optional<Visitor> Joiner::take_visitor(Purpose purpose, int rank) {
+  for (auto at = visitors_.begin(); at != visitors_.end(); ++at) {
+    const wire::Hello& hello = at->hello;
+    if (hello.purpose != purpose || hello.generation != roster_.generation || hello.rank != rank ||
+        hello.incarnation != roster_.at(rank).incarnation) {
+      continue;
+    }
+    Visitor visitor = std::move(*at);
+    visitors_.erase(at);
+    return visitor;
+  }
+  return std::nullopt;
+}
+
+std::unique_ptr<sys::Connection> Joiner::call(const std::string& address, int rank,
+                                              Purpose purpose) {
+  wire::Hello hello = roster_.own();
+  hello.purpose = purpose;
+  std::unique_ptr<sys::Connection> connection;
+  std::unique_ptr<Greeting> greeting;
+  std::string last = "no answer";
+  Time next_call{};
+  until(
+      [&] {
+        if (!connection) {
+          const Time now = clock_.now();
+          if (now < next_call) return false;
+          next_call = now + kCallAgain;
+          connection = connect(address, rank);
+          if (!connection) return false;
+          greeting = std::make_unique<Greeting>(*connection);
+          greeting->send(hello);
+        }
+        const bool sent = greeting->flush();
+        if (const Status broken = connection->error(); !broken.ok()) {
+          last = broken.message();
+          greeting.reset();
+          connection.reset();
+          return false;
+        }
+        return sent;
+      },
+      [&]() -> Lack {
+        return {fmt::format("rank {} at {} does not answer: {}", rank, address, last), {rank}};
+      });
+  return connection;
+}
+
+void Joiner::meet_neighbours() {
+  for (const int peer : control_peers(own_.rank, size())) {
+    if (peer == 0 || own_.rank == 0) continue;  // has a line
+    auto& place = control_[static_cast<std::size_t>(peer)];
+    if (peer < own_.rank) {
+      place = call(reachable_address(roster_, peer), peer, Purpose::control);
+      continue;
+    }
+    until(
+        [&] {
+          auto visitor = take_visitor(Purpose::control, peer);
+          if (visitor) place = std::move(visitor->connection);
+          return place != nullptr;
+        },
+        [&]() -> Lack {
+          return {fmt::format("{} has not called", wire::describe(roster_.at(peer))), {peer}};
+        });
+  }
+}
+
+void Joiner::share_memory() {
+  const std::vector<int> neighbours = roster_.neighbours();
+  const int ranks = static_cast<int>(neighbours.size());
+  if (ranks == 1) return;
+  const int leader = neighbours.front();
+  const auto index =
+      std::find(neighbours.begin(), neighbours.end(), own_.rank) - neighbours.begin();
+  std::shared_ptr<sys::Segment> segment;
+  if (own_.rank == leader) {
+    segment = std::make_shared<sys::Segment>(
+        sys::Segment::create("lockstep", transport::ShmHost::segment_bytes(ranks)));
+    for (const int peer : neighbours) {
+      if (peer == leader) continue;
+      std::unique_ptr<sys::Connection> to;
+      until(
+          [&] {
+            if (auto visitor = take_visitor(Purpose::segment, peer)) {
+              to = std::move(visitor->connection);
+            }
+            return to != nullptr && handed_over(*to, segment->descriptor());
+          },
+          [&]() -> Lack {
+            return {fmt::format("{} has not asked for the shared memory",
+                                wire::describe(roster_.at(peer))),
+                    {peer}};
+          });
+    }
+  } else {
+    const auto from = call(reachable_address(roster_, leader), leader, Purpose::segment);
+    until(
+        [&] {
+          if (auto descriptor = taken_over(*from)) {
+            segment = std::make_shared<sys::Segment>(sys::Segment::map(std::move(*descriptor)));
+          }
+          return segment != nullptr;
+        },
+        [&]() -> Lack {
+          return {fmt::format("{} has not handed over the shared memory",
+                              wire::describe(roster_.at(leader))),
+                  {leader}};
+        });
+    if (segment->size() != transport::ShmHost::segment_bytes(ranks)) {
+      throw DataError("the shared memory of this host has another size than it should");
+    }
+  }
+  host_ = std::make_shared<transport::ShmHost>(std::move(segment), static_cast<int>(index), ranks);
+}
+
+}  // namespace lockstep::coll
