@@ -7,7 +7,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <regex>
 #include <stdexcept>
 #include <string>
 
@@ -16,6 +15,7 @@
 #include "bench/peers/process.h"
 #include "bench/peers/report.h"
 #include "bench/peers/rows.h"
+#include "bench/support/paired_json.h"
 
 namespace lockstep::bench::peers {
 namespace {
@@ -61,14 +61,6 @@ Arguments parse(int argc, char** argv) {
     }
   }
   return arguments;
-}
-
-std::vector<Row> chosen_rows(const Arguments& arguments) {
-  std::vector<Row> rows = all_rows(arguments.ours);
-  const std::regex only(arguments.only);
-  std::erase_if(rows, [&](const Row& row) { return !std::regex_search(row.name, only); });
-  if (rows.empty()) throw std::runtime_error("no row matches --only " + arguments.only);
-  return rows;
 }
 
 int list(const std::vector<Row>& rows) {
@@ -126,7 +118,7 @@ int guarded(int argc, char** argv) {
       fmt::print("{}", kUsage);
       return 0;
     }
-    const std::vector<Row> rows = chosen_rows(arguments);
+    const std::vector<Row> rows = rows_matching(all_rows(arguments.ours), arguments.only);
     if (arguments.list) return list(rows);
     catch_signals();
     return run(arguments, rows);

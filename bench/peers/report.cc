@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bench/support/paired_json.h"
+
 namespace lockstep::bench::peers {
 namespace {
 
@@ -46,12 +48,7 @@ nlohmann::json json_of(const Outcome& outcome) {
   }
   const PairedResult& ratio = outcome.against_ours;
   if (ratio.pairs > 0) {
-    json["ratio"] = {{"median", ratio.median},
-                     {"lower_quartile", ratio.lower_quartile},
-                     {"upper_quartile", ratio.upper_quartile},
-                     {"pairs", ratio.pairs},
-                     {"dropped", ratio.dropped},
-                     {"cores", to_string(ratio.distance)}};
+    json["ratio"] = to_json(ratio);
   }
   return json;
 }

@@ -8,12 +8,11 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <regex>
 #include <stdexcept>
 #include <string>
 
 #include "bench/peers/process.h"
-#include "bench/support/paired.h"
+#include "bench/support/paired_json.h"
 #include "bench/train/field.h"
 #include "bench/train/rows.h"
 
@@ -40,14 +39,6 @@ void describe(CLI::App& app, Arguments& arguments) {
       "Nets mlp (784-512-512-10), cnn (28x28) and mlp25m (784-4096-4096-1280-10); 64 rows and one\n"
       "thread a replica; SGD with momentum 0.9. Rows ..._vs_... are our two processes, unless the\n"
       "name says threads. The row over a shaped line needs root.");
-}
-
-std::vector<Row> chosen_rows(const Arguments& arguments) {
-  std::vector<Row> rows = all_rows();
-  const std::regex only(arguments.only);
-  std::erase_if(rows, [&](const Row& row) { return !std::regex_search(row.name, only); });
-  if (rows.empty()) throw std::runtime_error("no row matches --only " + arguments.only);
-  return rows;
 }
 
 int list(const std::vector<Row>& rows) {
@@ -109,12 +100,7 @@ nlohmann::json json_of(const Row& row, const RowResult& result) {
   json["ours_ms"] = ratio.ours_seconds * 1e3;
   json["other_ms"] = ratio.other_seconds * 1e3;
   json["steps"] = result.steps;
-  json["ratio"] = {{"median", ratio.median},
-                   {"lower_quartile", ratio.lower_quartile},
-                   {"upper_quartile", ratio.upper_quartile},
-                   {"pairs", ratio.pairs},
-                   {"dropped", ratio.dropped},
-                   {"cores", to_string(ratio.distance)}};
+  json["ratio"] = to_json(ratio);
   return json;
 }
 
@@ -173,7 +159,7 @@ int run(const Arguments& arguments, const std::vector<Row>& rows) {
 
 int guarded(const Arguments& arguments) {
   try {
-    const std::vector<Row> rows = chosen_rows(arguments);
+    const std::vector<Row> rows = rows_matching(all_rows(), arguments.only);
     if (arguments.list) return list(rows);
     peers::catch_signals();
     return run(arguments, rows);

@@ -1,12 +1,11 @@
 #include "strategy/run.h"
 
-#include <cxxabi.h>
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <optional>
 
 #include "base/log.h"
+#include "base/type_name.h"
 #include "strategy/operator_threads.h"
 
 namespace lockstep::detail {
@@ -14,11 +13,7 @@ namespace lockstep::detail {
 namespace {
 
 std::string place_of(const MergeCall& call) {
-  int status = 0;
-  const std::unique_ptr<char, void (*)(void*)> name(
-      abi::__cxa_demangle(call.callable->name(), nullptr, nullptr, &status), std::free);
-  return fmt::format("{}:{} with {}", call.here.file, call.here.line,
-                     status == 0 ? name.get() : call.callable->name());
+  return fmt::format("{}:{} with {}", call.here.file, call.here.line, type_name(*call.callable));
 }
 
 }  // namespace

@@ -10,20 +10,14 @@
 #include <cstring>
 
 #include "lockstep/coll/batch.h"
-#include "tensor/dtype.h"
+#include "tensor/buffer.h"
 
 namespace lockstep::detail {
 
 namespace {
 
-coll::Buffer buffer_of(const Tensor& dense) {
-  return {tensor::to_dtype(dense.scalar_type()), dense.data_ptr(),
-          static_cast<std::size_t>(dense.numel())};
-}
-
-Tensor dense_copy(const Tensor& tensor) {
-  return tensor.detach().resolve_conj().resolve_neg().clone(at::MemoryFormat::Contiguous);
-}
+using tensor::buffer_of;
+using tensor::plain;
 
 std::int64_t digest_of(const Trait& trait) {
   const std::string text = trait.what + '\0' + trait.value;
@@ -52,14 +46,14 @@ int Workers::index_on_host() const {
 
 void Workers::broadcast(const std::vector<Tensor>& tensors, std::string_view what) {
   for (const Tensor& tensor : tensors) {
-    const Tensor dense = tensor.is_contiguous() ? tensor.detach() : dense_copy(tensor);
+    const Tensor dense = plain(tensor);
     session_.broadcast(buffer_of(dense), coll::Root{0}, call(what, dense.sizes()));
-    if (!tensor.is_contiguous()) tensor.detach().copy_(dense);
+    if (dense.data_ptr() != tensor.data_ptr()) tensor.detach().copy_(dense);
   }
 }
 
 Tensor Workers::from_chief(const Tensor& tensor, std::string_view what) {
-  Tensor copy = dense_copy(tensor);
+  Tensor copy = plain(tensor).clone();
   broadcast({copy}, what);
   return copy;
 }
@@ -71,7 +65,7 @@ std::uint64_t Workers::from_chief(std::uint64_t number, std::string_view what) {
 }
 
 std::vector<Tensor> Workers::gather(const Tensor& tensor, std::string_view what) {
-  const Tensor own = dense_copy(tensor);
+  const Tensor own = plain(tensor);
   std::vector<std::int64_t> sizes = own.sizes().vec();
   sizes.insert(sizes.begin(), count());
   const Tensor all = at::empty(sizes, own.options());

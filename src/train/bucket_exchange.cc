@@ -16,7 +16,7 @@
 #include "base/mutex.h"
 #include "lockstep/coll/session.h"
 #include "strategy/cross_device/reduce_on_lanes.h"
-#include "tensor/dtype.h"
+#include "tensor/buffer.h"
 #include "train/bucket_plan.h"
 #include "train/gradient_exchange.h"
 
@@ -61,8 +61,7 @@ class Bucket {
   Bucket(const BucketLayout& layout, std::vector<Tensor> flats)
       : layout_(layout), flats_(std::move(flats)) {
     for (const Tensor& flat : flats_) {
-      inputs_.emplace_back(tensor::to_dtype(layout.dtype), flat.data_ptr(),
-                           static_cast<std::size_t>(layout.elements));
+      inputs_.emplace_back(tensor::buffer_of(flat));
     }
     empty();
   }
@@ -72,10 +71,7 @@ class Bucket {
     return flats_[static_cast<std::size_t>(replica)];
   }
   [[nodiscard]] std::span<const coll::ConstBuffer> inputs() const noexcept { return inputs_; }
-  [[nodiscard]] coll::Buffer sum() const {
-    return {tensor::to_dtype(layout_.dtype), flats_.front().data_ptr(),
-            static_cast<std::size_t>(layout_.elements)};
-  }
+  [[nodiscard]] coll::Buffer sum() const { return tensor::buffer_of(flats_.front()); }
 
   /// One more gradient is in its place; true for the last one.
   bool fill() noexcept { return missing_.fetch_sub(1) == 1; }

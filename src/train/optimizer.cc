@@ -1,10 +1,8 @@
 #include "lockstep/optimizer.h"
 
-#include <cxxabi.h>
 #include <fmt/format.h>
 
-#include <cstdlib>
-
+#include "base/type_name.h"
 #include "train/optimizer_core.h"
 
 namespace lockstep {
@@ -20,12 +18,7 @@ std::shared_ptr<OptimizerCore> make_optimizer(Strategy& strategy,
   return std::make_shared<OptimizerCore>(strategy, std::move(groups), type, make, options);
 }
 
-std::string type_name(const std::type_info& type) {
-  int status = 0;
-  const std::unique_ptr<char, void (*)(void*)> name(
-      abi::__cxa_demangle(type.name(), nullptr, nullptr, &status), std::free);
-  return status == 0 ? name.get() : type.name();
-}
+std::string type_name(const std::type_info& type) { return lockstep::type_name(type); }
 
 }  // namespace detail
 

@@ -10,14 +10,18 @@ namespace {
 using ::testing::HasSubstr;
 using testing::run_workers;
 
+Variable trainable(const char* name, const Tensor& initial) {
+  VariableOptions options;
+  options.trainable = true;
+  return variable(name, initial, options);
+}
+
 torch::optim::SGDOptions rate(double value) { return torch::optim::SGDOptions(value); }
 
 // Case 133: y = (w - 1)^2 comes nearer to its minimum with every step.
 void descend(Strategy& strategy, double learning_rate) {
   const auto scope = strategy.scope();
-  VariableOptions trainable;
-  trainable.trainable = true;
-  const Variable w = variable("w", torch::zeros({1}), trainable);
+  const Variable w = trainable("w", torch::zeros({1}));
   const auto sgd = strategy.optimizer<torch::optim::SGD>(std::vector{w}, rate(learning_rate));
   double distance = 1;
   for (int i = 0; i < 10; ++i) {
@@ -281,9 +285,7 @@ TEST(Optimizer, FreezingOrUnfreezingLaterIsRefused) {
 TEST(Optimizer, ClipsByTheNormOfTheSum) {
   MirroredStrategy strategy(cpus(2));
   const auto scope = strategy.scope();
-  VariableOptions trainable;
-  trainable.trainable = true;
-  const Variable w = variable("w", torch::zeros({2}), trainable);
+  const Variable w = trainable("w", torch::zeros({2}));
   const auto sgd = strategy.optimizer<torch::optim::SGD>(std::vector{w}, rate(1));
   strategy.run(
       [&](ReplicaContext& replica, Optimizer& optimizer) {
@@ -343,9 +345,7 @@ TEST(Optimizer, SparseGradientsStaySparse) {
 TEST(Optimizer, GradientsByHandInBothContexts) {
   MirroredStrategy strategy(cpus(2));
   const auto scope = strategy.scope();
-  VariableOptions trainable;
-  trainable.trainable = true;
-  const Variable w = variable("w", torch::zeros({1}), trainable);
+  const Variable w = trainable("w", torch::zeros({1}));
   const auto sgd = strategy.optimizer<torch::optim::SGD>(std::vector{w}, rate(1));
   strategy.run(
       [&](ReplicaContext&, Optimizer& optimizer) {
@@ -397,10 +397,8 @@ TEST(Optimizer, WorkersWithOtherParametersAreFoundAtTheStart) {
   try {
     run_workers({.workers = 2}, [](MultiWorkerMirroredStrategy& strategy) {
       const auto scope = strategy.scope();
-      VariableOptions trainable;
-      trainable.trainable = true;
-      const Variable a = variable("a", torch::zeros({1}), trainable);
-      const Variable b = variable("b", torch::zeros({1}), trainable);
+      const Variable a = trainable("a", torch::zeros({1}));
+      const Variable b = trainable("b", torch::zeros({1}));
       const bool first = strategy.worker_index() == 0;
       strategy.optimizer<torch::optim::SGD>(std::vector{first ? a : b, first ? b : a}, rate(1));
     });

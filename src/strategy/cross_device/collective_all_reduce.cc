@@ -17,6 +17,7 @@
 #include "strategy/core.h"
 #include "strategy/cross_device/collective_keys.h"
 #include "strategy/cross_device/packing.h"
+#include "tensor/buffer.h"
 #include "tensor/dtype.h"
 #include "tensor/reduce.h"
 
@@ -25,18 +26,10 @@ namespace lockstep {
 namespace {
 
 using std::chrono::nanoseconds;
+using tensor::buffer_of;
+using tensor::plain;
 /// Words in which workers say what they ask for; different words, Mismatch.
 using Agreement = std::vector<std::int64_t>;
-
-coll::Buffer buffer_of(const Tensor& dense) {
-  return {tensor::to_dtype(dense.scalar_type()), dense.data_ptr(),
-          static_cast<std::size_t>(dense.numel())};
-}
-
-/// The values as they lie in memory, row by row.
-Tensor plain(const Tensor& tensor) {
-  return tensor.detach().resolve_conj().resolve_neg().contiguous();
-}
 
 void add_shape(Agreement& words, const Tensor& tensor) {
   words.push_back(static_cast<std::int64_t>(tensor.scalar_type()));
