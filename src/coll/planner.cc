@@ -10,9 +10,10 @@ namespace {
 
 /// Plans are small beside the data they move; past this many different calls all are forgotten.
 constexpr std::size_t kMaxKnown = 512;
-/// Messages of pipelined plans: large enough to amortise a system call, small enough to stay in the
-/// cache.
-constexpr std::uint64_t kChunkBytes = std::uint64_t{64} << 10;
+/// What pipelined plans move at a time: small enough to stay in the cache; as messages large enough
+/// for a peer that is late not to stop the stream.
+constexpr std::uint64_t kSlotChunkBytes = std::uint64_t{64} << 10;
+constexpr std::uint64_t kMessageChunkBytes = std::uint64_t{256} << 10;
 
 bool is_reduction(plan::Kind kind) noexcept {
   return kind == plan::Kind::all_reduce || kind == plan::Kind::reduce ||
@@ -71,7 +72,7 @@ PlannedCall Planner::make(const Call& call, plan::Access access) const {
   request.accumulator = is_reduction(call.kind) && accumulator_of(call.dtype) != call.dtype
                             ? plan::Accumulator::wide
                             : plan::Accumulator::same;
-  request.chunk = kChunkBytes / width;
+  request.chunk = (access == plan::Access::messages ? kMessageChunkBytes : kSlotChunkBytes) / width;
 
   const plan::Situation situation{.layout = layout_,
                                   .access = access,

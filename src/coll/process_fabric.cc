@@ -78,8 +78,8 @@ std::unique_ptr<StreamLink> stream_link(const std::shared_ptr<Presence>& presenc
   setup.poller = streams->poller.get();
   setup.members = members;
   // A rank that waits for the network has nothing better to do, if it has a core of its own.
-  setup.spin = SpinPolicy::for_threads(static_cast<int>(presence->roster().neighbours().size()),
-                                       usable_cores());
+  setup.spin = SpinPolicy::for_computing_threads(
+      static_cast<int>(presence->roster().neighbours().size()), usable_cores());
   // The control plane compares and counts the operations of the group of all ranks.
   if (group == kWorld) {
     setup.history = &presence->history();

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "sys/address.h"
+#include "sys/congestion.h"
 #include "sys/lookups.h"
 #include "sys/os_error.h"
 #include "sys/posix_poller.h"
@@ -92,6 +93,7 @@ SocketAddress resolve(Lookups& lookups, const Address& address, const std::strin
 Descriptor make_socket(const SocketAddress& address, const std::string& what) {
   Descriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket.valid()) raise(os_error(what, errno));
+  choose_bursts(socket.get());
   return socket;
 }
 

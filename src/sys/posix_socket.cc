@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "sys/address.h"
+#include "sys/congestion.h"
 #include "sys/os_error.h"
 
 namespace lockstep::sys {
@@ -90,6 +91,7 @@ PosixConnection::PosixConnection(Descriptor socket, const SocketAddress& target,
 PosixConnection::PosixConnection(Descriptor socket, std::string peer)
     : socket_(std::move(socket)), peer_(std::move(peer)) {
   set_no_delay(fd());
+  pace_if_far(fd());
 }
 
 void PosixConnection::call() noexcept {
@@ -122,6 +124,7 @@ bool PosixConnection::settled() noexcept {
     return true;
   }
   phase_ = Phase::connected;
+  pace_if_far(fd());
   if (shutdown_asked_) ::shutdown(fd(), SHUT_WR);
   return true;
 }
