@@ -3,11 +3,12 @@
 #include <lockstep/cluster_roles.h>
 
 #include <cstdio>
+#include <exception>
 #include <iostream>
 
 namespace ls = lockstep;
 
-int main() {
+void show_task() {
   // A real program takes the variables of its process, which is the default.
   const ls::EnvironmentView variables = [](const std::string& name) -> std::optional<std::string> {
     if (name != "TF_CONFIG") return std::nullopt;
@@ -22,4 +23,13 @@ int main() {
   std::printf("%s %d listens at %s and is number %d of %d\n", type.c_str(), index,
               cluster.task_address(type, index).c_str(), ls::id_in_cluster(cluster, type, index),
               ls::worker_count(cluster, type));
+}
+
+int main() {
+  try {
+    show_task();
+  } catch (const std::exception& error) {  // a variable that is missing or wrong, by name
+    std::cerr << error.what() << "\n";
+    return 1;
+  }
 }

@@ -18,8 +18,8 @@ namespace {
 using std::chrono::steady_clock;
 
 /// A family's entries within this of its best are finalists, at most kFinalists of them.
-constexpr double kNearlyBest = 1.3;
-constexpr int kFinalists = 2;
+constexpr double kNearlyBest = 1.6;
+constexpr int kFinalists = 3;
 
 template <class... T>
 void say(fmt::format_string<T...> format, T&&... values) {

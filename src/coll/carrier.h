@@ -46,7 +46,8 @@ class Carrier {
     wire::Descriptor descriptor;
     const char* algorithm = "";
   };
-  /// Begins it if the carrier can; null: nothing was done, start() is to be called.
+  /// Begins it if the carrier can, up to where the others' values are needed; null: nothing was
+  /// done, start() is to be called.
   virtual const Again* begin_again(Op /*op*/, const ConstBuffer& /*input*/,
                                    std::uint64_t /*sequence*/) {
     return nullptr;

@@ -16,7 +16,7 @@ constexpr std::size_t kMostRepeated = 16;
 constexpr std::size_t kCopyAndPublish = 2;  // instructions
 constexpr std::uint32_t kOnlyStage = 1;
 
-/// An all-reduce through slots by ranks with one replica each: copy, publish, await everybody, add.
+/// An all-reduce through slots by a rank with one replica: copy, publish, await everybody, add.
 bool is_repeatable(const Call& call, const plan::Plan& plan) {
   if (call.kind != plan::Kind::all_reduce || plan.slot_count == 0 || call.shape_hash != 0 ||
       call.wire || call.name[0] != '\0' || plan.code.size() < kCopyAndPublish + 2) {
@@ -31,6 +31,12 @@ bool is_repeatable(const Call& call, const plan::Plan& plan) {
          std::all_of(awaits.begin(), awaits.end(), [](const plan::Instruction& each) {
            return each.verb == plan::Verb::await && each.stage == kOnlyStage;
          });
+}
+
+/// A peer's lines come over all at once, instead of one by one when they are added.
+void fetch(const std::byte* data, std::size_t bytes) noexcept {
+  constexpr std::size_t kLine = 64;
+  for (std::size_t at = 0; at < bytes; at += kLine) __builtin_prefetch(data + at);
 }
 
 }  // namespace
@@ -85,24 +91,27 @@ const Carrier::Again* PlanCarrier::begin_again(Op op, const ConstBuffer& input,
   last_.again.descriptor.sequence = sequence;
   const int late =
       link_->begin(last_.again.descriptor, nothing, transport::staging_for(input.bytes()));
-  return late == transport::kNobody ? &last_.again : nullptr;
+  if (late != transport::kNobody) return nullptr;
+  std::memcpy(link_->slot(link_->rank()), input.data(), input.bytes());
+  link_->publish(kOnlyStage);
+  return &last_.again;
 }
 
 bool PlanCarrier::finish_again(const ConstBuffer& input, const Buffer& output) {
   const plan::Plan& plan = last_.planned->plan;
-  std::memcpy(link_->slot(link_->rank()), input.data(), input.bytes());
-  link_->publish(kOnlyStage);
   for (std::size_t i = kCopyAndPublish; i + 1 < plan.code.size(); ++i) {
     const int peer = plan.code[i].peer;
     const auto there = [&] { return link_->reached(peer, kOnlyStage); };
     if (!there() && !(link_->spin(there) && there())) return false;
+    fetch(link_->slot(peer), input.bytes());
   }
-  link_->expect_slot(input.bytes());
   const plan::Instruction& sum = plan.code.back();
   std::array<kernel::Input, kMostRepeated> inputs;
   std::size_t next = 0;
   for (const plan::Place& place : plan.sources_of(sum)) {
-    inputs[next++].data = place.rank == link_->rank() ? input.data() : link_->slot(place.rank);
+    inputs[next++].data = place.rank == link_->rank()
+                              ? input.data()
+                              : link_->slot(place.rank) + place.offset * size_of(last_.dtype);
   }
   const kernel::Target target{output.data()};
   kernel::reduce({.op = last_.op,

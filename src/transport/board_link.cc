@@ -92,14 +92,6 @@ std::byte* BoardLink::slot(int peer) {
   return board(peer)->desk(slot_operations_, slot_bytes_).data(staging_);
 }
 
-void BoardLink::expect_slot(std::size_t bytes) noexcept {
-  // Peers have read the other desk and are done with it; its lines come back while we do other
-  // things, instead of one by one when they are written.
-  const std::byte* lines =
-      reinterpret_cast<std::byte*>(&own().desk(slot_operations_ + 1, slot_bytes_));
-  for (std::size_t at = 0; at < 64 + bytes; at += 64) __builtin_prefetch(lines + at, 1);
-}
-
 bool BoardLink::spin(FunctionRef<bool()> done) {
   return Gate::poll([&] { return done() || failed(); }, spin_);
 }

@@ -79,9 +79,6 @@ class Link : public GroupEnd {
   virtual std::byte* slot(int peer) = 0;
   [[nodiscard]] virtual std::size_t slot_bytes() const noexcept = 0;
 
-  /// The next operation through slots will take about so many bytes of this rank's. Only a hint.
-  virtual void expect_slot(std::size_t /*bytes*/) noexcept {}
-
   // Peers' memory. After a failure a caller takes its buffers back, so touching a peer's is
   // bracketed.
   /// False once the generation has failed: do not touch.

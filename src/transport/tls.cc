@@ -374,7 +374,7 @@ Status TlsConnection::error() const {
       }
       return inner_->error();
     case Fault::inner: {
-      const Status broke = inner_->error();
+      Status broke = inner_->error();
       // A server without a key closes as soon as it sees what it cannot read.
       if (state_ != State::failed || !spoke_ || is_server() || broke.ok()) return broke;
       return {broke.kind(), broke.code(),

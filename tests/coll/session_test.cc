@@ -220,6 +220,34 @@ TEST(Session, SeveralReplicasPerRankGiveTheBitsOfOneEach) {
   }
 }
 
+// The second and later of equal small calls take a shorter way, on ranks with one replica only.
+TEST(Session, RanksWithDifferentNumbersOfReplicasRepeatSmallCalls) {
+  constexpr int kReplicas[] = {1, 2, 1};
+  Hub hub;
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&hub, rank, &kReplicas] {
+      SessionOptions options;
+      options.replicas = kReplicas[rank];
+      Session group = hub.join({.size = 3, .rank = rank, .options = options});
+      for (const std::size_t count : {1, 9, 60, 300}) {
+        for (int turn = 0; turn < 4; ++turn) {
+          std::vector<Data> inputs;
+          std::vector<ConstBuffer> views;
+          for (int i = 0; i < kReplicas[rank]; ++i) {
+            inputs.push_back(make_input(DType::float32, count, group.first_replica() + i));
+          }
+          for (Data& input : inputs) views.emplace_back(input.buffer());
+          Data output(DType::float32, count);
+          group.all_reduce(Op::sum, std::span<const ConstBuffer>(views), output.buffer());
+          ASSERT_EQ(output, expected_reduction(Op::sum, DType::float32, count, 4))
+              << "rank " << rank << " turn " << turn << " count " << count;
+        }
+      }
+    });
+  }
+}
+
 TEST(Session, AsynchronousOperationsRunInOrder) {
   run_ranks(3, [](Session& group) {
     std::vector<std::vector<float>> tensors(20, std::vector<float>(1000));

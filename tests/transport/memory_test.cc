@@ -61,16 +61,53 @@ TEST_F(MemoryLinks, StagesAreSeenOncePublishedAndStaySeen) {
 }
 
 TEST_F(MemoryLinks, SlotsAlternateAndKeepTheirFlags) {
-  for (std::uint64_t sequence = 1; sequence <= 5; ++sequence) {
-    for (int rank = 0; rank < 2; ++rank) {
-      begin(rank, all_reduce(sequence), Staging::slots);
-      std::memset(link(rank).slot(rank), static_cast<int>(sequence * 10) + rank, 64);
-      link(rank).publish(1);
+  std::uint64_t sequence = 0;
+  // In the flag's line, and behind it.
+  for (const std::size_t bytes : {4U, 48U, 49U, 256U, 4096U}) {
+    for (int turn = 0; turn < 3; ++turn) {
+      ++sequence;
+      const auto value = [&](int rank) { return static_cast<int>(sequence * 2) + rank; };
+      for (int rank = 0; rank < 2; ++rank) {
+        begin(rank, all_reduce(sequence), staging_for(bytes));
+        std::memset(link(rank).slot(rank), value(rank), bytes);
+      }
+      EXPECT_FALSE(link(1).reached(0, 1));
+      for (int rank = 0; rank < 2; ++rank) link(rank).publish(1);
+      for (int rank = 0; rank < 2; ++rank) {
+        const int peer = 1 - rank;
+        ASSERT_TRUE(link(rank).reached(peer, 1));
+        const std::vector<std::byte> expected(bytes, static_cast<std::byte>(value(peer)));
+        EXPECT_EQ(std::memcmp(link(rank).slot(peer), expected.data(), bytes), 0) << bytes;
+      }
     }
-    ASSERT_TRUE(link(1).reached(0, 1));
-    EXPECT_EQ(static_cast<int>(link(1).slot(0)[63]), static_cast<int>(sequence * 10));
-    EXPECT_EQ(static_cast<int>(link(0).slot(1)[0]), static_cast<int>(sequence * 10) + 1);
   }
+}
+
+TEST_F(MemoryLinks, ASlotMayBePublishedInStages) {
+  std::uint64_t sequence = 0;
+  for (const std::size_t bytes : {96U, 1024U}) {
+    ++sequence;
+    for (int rank = 0; rank < 2; ++rank) begin(rank, all_reduce(sequence), staging_for(bytes));
+    for (std::uint32_t stage = 1; stage <= 3; ++stage) {
+      EXPECT_FALSE(link(1).reached(0, stage));
+      link(0).slot(0)[stage * 31] = static_cast<std::byte>(stage);
+      link(0).publish(stage);
+      ASSERT_TRUE(link(1).reached(0, stage));
+      EXPECT_EQ(link(1).slot(0)[stage * 31], static_cast<std::byte>(stage)) << bytes;
+    }
+  }
+}
+
+TEST_F(MemoryLinks, ASmallSlotOfAnotherOperationIsADisagreement) {
+  begin(0, all_reduce(1), staging_for(4));
+  auto other = all_reduce(1);
+  other.count += 1;
+  begin(1, other, staging_for(4));
+  begin(2, all_reduce(1), staging_for(4));
+  link(1).publish(1);
+  EXPECT_FALSE(link(0).reached(1, 1));
+  EXPECT_TRUE(link(0).failed());
+  EXPECT_EQ(link(0).failure().kind(), ErrorKind::mismatch);
 }
 
 TEST_F(MemoryLinks, MessagesAreAByteStream) {

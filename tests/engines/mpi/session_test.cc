@@ -198,7 +198,8 @@ TEST(MpiSession, MemoryOfTheSessionIsZeroed) {
 }
 
 /// What this rank throws: all throw it, with the same table, before any data is touched.
-std::string mismatch_of(const std::function<void(Session&)>& function, std::vector<int> culprits) {
+std::string mismatch_of(const std::function<void(Session&)>& function,
+                        const std::vector<int>& culprits) {
   Session group = make_group();
   group.barrier();
   try {
