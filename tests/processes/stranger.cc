@@ -10,6 +10,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
@@ -182,7 +184,8 @@ double rate(const std::vector<std::int64_t>& steps, const Window& window) {
 
 double quantile(std::vector<double> values, double share) {
   std::sort(values.begin(), values.end());
-  return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1) + 0.5)];
+  return values[static_cast<std::size_t>(
+      std::lround(share * static_cast<double>(values.size() - 1)))];
 }
 
 int stranger(const Settings& settings) {
@@ -232,16 +235,14 @@ int stranger(const Settings& settings) {
 }  // namespace
 }  // namespace lockstep::processes
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   lockstep::processes::Settings settings;
   CLI::App app("Strangers at the ports of a training run.");
   app.add_option("--pairs", settings.pairs, "windows with strangers, and as many beside them");
   app.add_option("--count", settings.count, "floats reduced in a step");
   CLI11_PARSE(app, argc, argv);
-  try {
-    return lockstep::processes::stranger(settings);
-  } catch (const std::exception& error) {
-    fmt::print("the run was harmed: {}\n", error.what());
-    return 1;
-  }
+  return lockstep::processes::stranger(settings);
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "the run was harmed: %s\n", error.what());
+  return 1;
 }
