@@ -47,7 +47,7 @@ class KeyFile : public testing::Test {
   }
   std::string refused(const std::string& content, mode_t mode = 0600) {
     const std::string path = write(content, mode);
-    const std::string text = refusal([&] { (void)JobKey::from_file(path); });
+    std::string text = refusal([&] { (void)JobKey::from_file(path); });
     EXPECT_THAT(text, HasSubstr(path));
     return text;
   }
@@ -65,7 +65,7 @@ TEST(JobKey, FromText) {
 
 TEST(JobKey, FromWrongText) {
   const auto refused = [](const std::string& text) {
-    const std::string error =
+    std::string error =
         refusal([&] { (void)JobKey::from_text(text, "the variable LOCKSTEP_KEY"); });
     EXPECT_THAT(error, AllOf(HasSubstr("the variable LOCKSTEP_KEY"), HasSubstr("openssl rand")));
     if (text.size() > 1) {
