@@ -32,7 +32,7 @@ Result doctor(const std::string& variables, const std::string& arguments) {
     names.push_back(word.substr(0, word.find('=')));
     ::setenv(names.back().c_str(), word.substr(word.find('=') + 1).c_str(), 1);
   }
-  const Result result = lockstep_command("doctor " + arguments);
+  Result result = lockstep_command("doctor " + arguments);
   for (const std::string& name : names) ::unsetenv(name.c_str());
   return result;
 }

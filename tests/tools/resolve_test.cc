@@ -19,7 +19,7 @@ using testing::Not;
 Result resolve(const std::map<std::string, std::string>& variables,
                const std::string& arguments = "") {
   for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
-  const Result result = lockstep_command("resolve " + arguments);
+  Result result = lockstep_command("resolve " + arguments);
   for (const auto& [name, value] : variables) ::unsetenv(name.c_str());
   return result;
 }

@@ -72,11 +72,12 @@ TEST(Launch, SeveralHosts) {
   const TemporaryDirectory directory;
   const std::string file = directory.path() + "/hosts";
   std::ofstream(file) << "a slots=1\nb slots=2 # this one\n";
-  const Finished finished = launch_command(
-      {"--hostfile", file, "--rank-host", "1", "--port-base", "4000", "--bind", "10.0.0.2",
-       "--insecure", "--plaintext-data", "--", "/bin/sh", "-c",
-       "echo $LOCKSTEP_RANK $LOCKSTEP_SIZE $LOCKSTEP_LOCAL_RANK $LOCKSTEP_ADDRESSES $LOCKSTEP_BIND "
-       "$LOCKSTEP_INSECURE $LOCKSTEP_PLAINTEXT_DATA"});
+  const std::string show =
+      "echo $LOCKSTEP_RANK $LOCKSTEP_SIZE $LOCKSTEP_LOCAL_RANK $LOCKSTEP_ADDRESSES $LOCKSTEP_BIND "
+      "$LOCKSTEP_INSECURE $LOCKSTEP_PLAINTEXT_DATA";
+  const Finished finished =
+      launch_command({"--hostfile", file, "--rank-host", "1", "--port-base", "4000", "--bind",
+                      "10.0.0.2", "--insecure", "--plaintext-data", "--", "/bin/sh", "-c", show});
   EXPECT_EQ(finished.status, exited(0)) << finished.err;
   EXPECT_THAT(lines_of(finished.out),
               UnorderedElementsAre("[1] 1 3 0 a:4000,b:4000,b:4001 10.0.0.2 1 1",

@@ -49,7 +49,8 @@ double free_of_machine() {
 double left(const std::filesystem::path& folder, const char* limit, const char* used) {
   const auto most = sys::number_in(folder / limit);  // "max" is no number
   const auto now = sys::number_in(folder / used);
-  return most ? std::max(*most - now.value_or(0), 0.0) : sys::kUnlimited;
+  if (!most) return sys::kUnlimited;
+  return std::max(*most - now.value_or(0.0), 0.0);
 }
 
 double free_of_groups() {

@@ -50,7 +50,7 @@ double round_trip(coll::Session& group, std::size_t bytes, int rounds, int peer)
 
 /// Between two ranks of a group; all of them in shared memory, or streams between all of them.
 std::string transport_of(const coll::Session& group, int a, int b) {
-  const std::string all = group.transport();
+  std::string all = group.transport();
   const std::string local = "shared memory";
   const std::string both = local + " and ";
   if (!all.starts_with(both)) return all;

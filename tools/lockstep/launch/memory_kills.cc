@@ -82,12 +82,12 @@ MemoryKills MemoryKills::read(const std::string& root) {
   // In a container the path may be one of the host's: then its own group is the mount itself.
   if (!paths.version1.empty()) {
     for (const std::string& path : {paths.version1, std::string()}) {
-      if (read_version1(mount + "/memory" + path, kills)) return kills;
+      if (read_version1(fmt::format("{}/memory{}", mount, path), kills)) return kills;
     }
   }
   for (const char* hierarchy : {"", "/unified"}) {
     for (const std::string& path : {paths.version2, std::string()}) {
-      if (read_version2(mount + hierarchy + path, kills)) return kills;
+      if (read_version2(fmt::format("{}{}{}", mount, hierarchy, path), kills)) return kills;
     }
   }
   return kills;

@@ -48,7 +48,7 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& own,
   for (const std::string& entry : own) {
     if (replaced.find(name_of(entry)) == replaced.end()) all.push_back(entry);
   }
-  for (const auto& [name, value] : ours) all.push_back(name + "=" + value);
+  for (const auto& [name, value] : ours) all.push_back(fmt::format("{}={}", name, value));
   return all;
 }
 

@@ -24,7 +24,7 @@ Status RankLog::write(std::string_view bytes) {
     const ssize_t written =
         sys::retry_on_signal([&] { return ::write(file_.get(), bytes.data(), bytes.size()); });
     if (written < 0) {
-      const Status error = sys::os_error(fmt::format("the log {} ends here", path_), errno);
+      Status error = sys::os_error(fmt::format("the log {} ends here", path_), errno);
       file_ = {};
       return error;
     }
