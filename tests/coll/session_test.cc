@@ -222,11 +222,11 @@ TEST(Session, SeveralReplicasPerRankGiveTheBitsOfOneEach) {
 
 // The second and later of equal small calls take a shorter way, on ranks with one replica only.
 TEST(Session, RanksWithDifferentNumbersOfReplicasRepeatSmallCalls) {
-  constexpr int kReplicas[] = {1, 2, 1};
+  static constexpr int kReplicas[] = {1, 2, 1};
   Hub hub;
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < 3; ++rank) {
-    threads.emplace_back([&hub, rank, &kReplicas] {
+    threads.emplace_back([&hub, rank] {
       SessionOptions options;
       options.replicas = kReplicas[rank];
       Session group = hub.join({.size = 3, .rank = rank, .options = options});

@@ -40,7 +40,7 @@ std::string refusal(const std::function<void()>& call) {
 class KeyFile : public testing::Test {
  protected:
   std::string write(const std::string& content, mode_t mode = 0600) {
-    const std::string path = directory_.path() + "/job.key";
+    std::string path = directory_.path() + "/job.key";
     std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
     EXPECT_EQ(::chmod(path.c_str(), mode), 0);
     return path;

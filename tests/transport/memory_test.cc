@@ -90,10 +90,11 @@ TEST_F(MemoryLinks, ASlotMayBePublishedInStages) {
     for (int rank = 0; rank < 2; ++rank) begin(rank, all_reduce(sequence), staging_for(bytes));
     for (std::uint32_t stage = 1; stage <= 3; ++stage) {
       EXPECT_FALSE(link(1).reached(0, stage));
-      link(0).slot(0)[stage * 31] = static_cast<std::byte>(stage);
+      const std::size_t at = std::size_t{31} * stage;
+      link(0).slot(0)[at] = static_cast<std::byte>(stage);
       link(0).publish(stage);
       ASSERT_TRUE(link(1).reached(0, stage));
-      EXPECT_EQ(link(1).slot(0)[stage * 31], static_cast<std::byte>(stage)) << bytes;
+      EXPECT_EQ(link(1).slot(0)[at], static_cast<std::byte>(stage)) << bytes;
     }
   }
 }
