@@ -30,8 +30,8 @@ struct SpinPolicy {
   int idle_yields = 0;
 
   /// For `runnable` threads that wait for each other on `cores` cores: some tens of microseconds if
-  /// every one can have a core of its own, hardly at all otherwise, since then spinning keeps the
-  /// awaited thread off its core.
+  /// every one can have a core of its own; otherwise it gives the core away again and again, since
+  /// spinning would keep the awaited thread off it.
   static SpinPolicy for_threads(int runnable, int cores) noexcept;
   /// The same for threads that compute for milliseconds between their meetings: their arrivals lie
   /// far apart, and to sleep and be woken would cost a part of every step. Some milliseconds, on
