@@ -23,7 +23,7 @@ constexpr double kCrowd = 32;
 constexpr std::chrono::duration<double> kForget{0.5};
 constexpr auto kPause = std::chrono::milliseconds(25);
 constexpr int kBatch = 64;
-constexpr int kCrowdBatch = 4;  // of a crowd that would have to prove that it knows the key
+constexpr int kCrowdBatch = 2;  // of a crowd that would have to prove that it knows the key
 constexpr auto kShortage = std::chrono::milliseconds(100);  // of descriptors
 constexpr int kMostNoted = 16;  // reasons put into words between two lines about strangers
 constexpr auto kQuiet = std::chrono::seconds(10);  // between two lines about strangers

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -93,7 +94,12 @@ SocketAddress resolve(Lookups& lookups, const Address& address, const std::strin
 Descriptor make_socket(const SocketAddress& address, const std::string& what) {
   Descriptor socket(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket.valid()) raise(os_error(what, errno));
-  choose_bursts(socket.get());
+  if (address.family() != AF_UNIX) {
+    // Small frames go out at once. What a listener accepts inherits both.
+    const int on = 1;
+    ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    choose_bursts(socket.get());
+  }
   return socket;
 }
 

@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -21,12 +20,6 @@ namespace {
 using State = Transfer::State;
 
 bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
-
-/// Small frames go out at once. Unix sockets have no such option and need none.
-void set_no_delay(int fd) {
-  const int on = 1;
-  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-}
 
 /// The process that made the other end of a Unix socket, by connecting or listening; 0 if it is of
 /// another pid namespace or the socket is none.
@@ -84,15 +77,11 @@ SocketAddress SocketAddress::of(int fd) noexcept {
 
 PosixConnection::PosixConnection(Descriptor socket, const SocketAddress& target, std::string peer)
     : socket_(std::move(socket)), target_(target), peer_(std::move(peer)), phase_(Phase::calling) {
-  if (target_.family() != AF_UNIX) set_no_delay(fd());
   call();
 }
 
 PosixConnection::PosixConnection(Descriptor socket, std::string peer)
-    : socket_(std::move(socket)), peer_(std::move(peer)) {
-  set_no_delay(fd());
-  pace_if_far(fd());
-}
+    : socket_(std::move(socket)), peer_(std::move(peer)) {}
 
 void PosixConnection::call() noexcept {
   const int result = ::connect(fd(), target_.data(), target_.size) == 0 ? 0 : errno;
@@ -124,7 +113,6 @@ bool PosixConnection::settled() noexcept {
     return true;
   }
   phase_ = Phase::connected;
-  pace_if_far(fd());
   if (shutdown_asked_) ::shutdown(fd(), SHUT_WR);
   return true;
 }
@@ -163,6 +151,8 @@ Transfer PosixConnection::write_both(std::span<const std::byte> first,
   if (error_ != 0) return {0, State::broken};
   if (shutdown_asked_) return failed(EPIPE);
   if (first.empty() && second.empty()) return {};
+  // Only now: of a stranger that is turned away nothing more is asked.
+  if (!std::exchange(wrote_, true)) pace_if_far(fd());
   // The system's type has no const.
   const auto piece = [](std::span<const std::byte> bytes) {
     return iovec{.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()};

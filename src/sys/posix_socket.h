@@ -67,6 +67,7 @@ class PosixConnection final : public Connection {
   std::string peer_;
   Phase phase_ = Phase::connected;
   bool shutdown_asked_ = false;
+  bool wrote_ = false;
   int error_ = 0;  // the first errno; broken if not 0
 };
 
