@@ -27,7 +27,6 @@ class BoardLink : public Link {
   std::byte* slot(int peer) final;
   [[nodiscard]] std::size_t slot_bytes() const noexcept final { return slot_bytes_; }
 
-
   [[nodiscard]] bool failed() const noexcept final { return failure_.raised(); }
   [[nodiscard]] Status failure() const final { return failure_.cause(); }
   void await_verdict() noexcept final;
