@@ -78,14 +78,15 @@ stranger: build/dev/build.ninja ## Strangers throw connections at a training run
 	$(call CMAKE_BUILD,dev) --target stranger
 	@build/dev/tests/processes/stranger $(STRANGER_ARGS)
 
-# One at a time, the cheapest first; the first failure ends the run and names itself.
-CHECKS := check-format check-layers check-fuzz check-clang check-tidy check-ubsan check-asan check-tsan-core
+# One at a time, the cheapest first; the first failure ends the run and names itself. check-asan is
+# AddressSanitizer and UndefinedBehaviorSanitizer in one; check-ubsan alone would repeat half of it.
+CHECKS := check-format check-layers check-fuzz check-clang check-tidy check-asan check-tsan-core
 TORCH_CHECKS := check-clang-torch check-tidy-torch check-asan-torch check-tsan
 run_checks = for step in $(1); do \
 	  echo "== $$step"; \
 	  $(MAKE) "$$step" || { echo "make $@: FAILED in $$step"; exit 1; }; \
 	done; echo "make $@: all passed"
-check: deps ## Format, layers, a minute of fuzzing, clang, clang-tidy, sanitizers; all but tsan without torch
+check: deps ## Format, layers, a minute of fuzzing, clang, clang-tidy, sanitizers; without torch
 	@$(call run_checks,$(CHECKS))
 
 check-torch: deps ## clang, clang-tidy, AddressSanitizer and ThreadSanitizer for the torch half (a minute a file)
@@ -135,10 +136,10 @@ check-asan-parsers: build/asan/build.ninja ## Those of the parsers alone
 	ctest --test-dir build/asan -L fast -R '^(sys|wire|cluster|format|transport_keys|transport_stream)' -j $(TEST_JOBS) \
 	  --output-on-failure --no-tests=error
 
-check-asan: ## Fast tests under AddressSanitizer
+check-asan: ## Fast tests under AddressSanitizer and UndefinedBehaviorSanitizer
 check-tsan: ## Fast tests under ThreadSanitizer
 check-tsan-core: ## The same without the torch half
-check-ubsan: ## Fast tests under UndefinedBehaviorSanitizer
+check-ubsan: ## Fast tests under UndefinedBehaviorSanitizer alone
 
 check-blas: build/dev/build.ninja ## Is each BLAS of Debian recognised, and fit for replicas as threads?
 	$(call CMAKE_BUILD,dev) --target blas_probe
