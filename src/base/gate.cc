@@ -51,14 +51,11 @@ void Gate::pause() noexcept {
 #endif
 }
 
-void Gate::yield() noexcept { sched_yield(); }
-
-bool Gate::offer_core() noexcept {
-  constexpr Duration kTaken = std::chrono::microseconds(20);
+Duration Gate::yield() noexcept {
   const MonotonicClock clock;
   const Time before = clock.now();
-  yield();
-  return clock.now() - before < kTaken;
+  sched_yield();
+  return clock.now() - before;
 }
 
 // Before main: gates are used by threads only, and those of other files' static objects find false
@@ -79,8 +76,8 @@ void Gate::wake_all() noexcept {
 // itself.
 bool Gate::sleep(std::uint32_t seen, Deadline deadline) noexcept {
   if (kWaitersPay) return sleep_until(seen, deadline);
-  constexpr auto kSlice = std::chrono::milliseconds(5);
-  const Deadline soon = Deadline::after(kSlice);
+  constexpr auto kNap = std::chrono::milliseconds(5);
+  const Deadline soon = Deadline::after(kNap);
   if (deadline.time() <= soon.time()) return sleep_until(seen, deadline);
   (void)sleep_until(seen, soon);
   return true;

@@ -68,13 +68,15 @@ class Gate {
       if (holds()) return true;
       pause();
     }
+    int slices = 0;
     for (int i = 0; i < spin.yields; ++i) {
       if (holds()) return true;
-      yield();
+      // Others compute here: a sleeper is woken, a yielder has to wait for its turn every time.
+      if (yield() >= kSlice && ++slices == kMostSlices) return false;
     }
     for (int i = 0; i < spin.idle_yields; ++i) {
       if (holds()) return true;
-      if (!offer_core()) break;
+      if (yield() >= kTaken) break;
     }
     return false;
   }
@@ -109,10 +111,13 @@ class Gate {
   /// takes part did and will do.
   static void barrier_on_all() noexcept;
 
+  static constexpr Duration kTaken = std::chrono::microseconds(20);   // somebody had the core
+  static constexpr Duration kSlice = std::chrono::microseconds(500);  // and kept it
+  static constexpr int kMostSlices = 8;
+
   static void pause() noexcept;
-  static void yield() noexcept;
-  /// Yields; false if somebody else has had the core meanwhile.
-  static bool offer_core() noexcept;
+  /// How long it took until the core came back.
+  static Duration yield() noexcept;
   void wake_all() noexcept;
   /// False once the deadline has passed.
   bool sleep(std::uint32_t seen, Deadline deadline) noexcept;

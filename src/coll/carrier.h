@@ -46,10 +46,11 @@ class Carrier {
     wire::Descriptor descriptor;
     const char* algorithm = "";
   };
-  /// Begins it if the carrier can, up to where the others' values are needed; null: nothing was
-  /// done, start() is to be called.
+  /// Begins it if the carrier can, up to where the others' values are needed; finish_again() must
+  /// follow, since peers may have the value already. Null: nothing was done, start() is to be
+  /// called.
   virtual const Again* begin_again(Op /*op*/, const ConstBuffer& /*input*/,
-                                   std::uint64_t /*sequence*/) {
+                                   const Buffer& /*output*/, std::uint64_t /*sequence*/) {
     return nullptr;
   }
   /// True: done. False: it takes longer; go_on() and poll() are to be called.

@@ -124,18 +124,24 @@ void Executor::run_small(Op op, const ConstBuffer& input, const Buffer& output, 
 
 bool Executor::run_again(Op op, const ConstBuffer& input, const Buffer& output, Here here,
                          std::uint64_t ticket) {
-  const Carrier::Again* again = carrier_->begin_again(op, input, ticket + 1);
+  const Carrier::Again* again = carrier_->begin_again(op, input, output, ticket + 1);
   if (again == nullptr) return false;
   const Turn turn{turnstile_};
   recorder_.begin(again->descriptor, here, again->algorithm);
-  if (carrier_->finish_again(input, output)) {
-    recorder_.end(ticket + 1, Recorder::Outcome::done);
-    return true;
+  Status status;
+  try {
+    if (carrier_->finish_again(input, output)) {
+      recorder_.end(ticket + 1, Recorder::Outcome::done);
+      return true;
+    }
+    Call call;
+    fill_small(call, op, input, output, here);
+    carrier_->go_on(call);
+    status = close(ticket + 1, drive(call, again->descriptor, Deadline::never()));
+  } catch (...) {
+    status = Status::from_current_exception();
+    end_.fail(status);
   }
-  Call call;
-  fill_small(call, op, input, output, here);
-  carrier_->go_on(call);
-  const Status status = close(ticket + 1, drive(call, again->descriptor, Deadline::never()));
   if (!status.ok()) end_.quiesce();
   raise_if_error(status);
   return true;

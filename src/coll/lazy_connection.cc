@@ -9,9 +9,12 @@ namespace {
 
 using sys::Transfer;
 
-constexpr auto kTryAgain = std::chrono::milliseconds(20);
+constexpr Duration kTryAgain = std::chrono::milliseconds(20);
+/// Whether the peer has called.
+constexpr Duration kLookAgain = std::chrono::microseconds(100);
 /// A rank that is alive answers; one that is not is found by the control plane before.
-constexpr auto kPatience = std::chrono::seconds(5);
+/// Where strangers crowd at its door, it may take seconds to get in.
+constexpr auto kPatience = std::chrono::seconds(20);
 
 }  // namespace
 
@@ -53,7 +56,7 @@ void LazyConnection::open() {
   if (!inner_) {
     const Time now = MonotonicClock().now();
     if (now < next_try_) return;
-    if (calls) next_try_ = now + kTryAgain;
+    next_try_ = now + (calls ? kTryAgain : kLookAgain);
     if (first_try_ == Time{}) first_try_ = now;
     inner_ = presence_->data_connection(group_, rank_);
     if (!inner_) return;

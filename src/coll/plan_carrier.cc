@@ -48,7 +48,8 @@ PlanCarrier::PlanCarrier(std::unique_ptr<transport::Link> link, plan::Layout lay
                options.algorithms.empty() ? environment().algorithms : options.algorithms) {}
 
 const char* PlanCarrier::start(const Call& call, wire::Descriptor& descriptor) {
-  const PlannedCall& planned = planner_.plan(call, link_->access(call.exposure()));
+  const plan::Access access = link_->access(call.exposure());
+  const PlannedCall& planned = planner_.plan(call, access);
   descriptor.plan_hash = planned.hash;
   bind(call, planned.plan);
   operation_.start(planned.plan, bindings_, descriptor, call.exposure());
@@ -58,6 +59,8 @@ const char* PlanCarrier::start(const Call& call, wire::Descriptor& descriptor) {
     last_.count = call.count;
     last_.op = call.op;
     last_.dtype = call.dtype;
+    last_.access = access;
+    last_.input = last_.output = nullptr;
     last_.again = {descriptor, planned.algorithm->name.data()};
   }
   return planned.algorithm->name.data();
@@ -81,10 +84,26 @@ State PlanCarrier::poll() {
   return state;
 }
 
+bool PlanCarrier::lie_alike(const ConstBuffer& input, const Buffer& output) {
+  if (input.data() == last_.input && output.data() == last_.output) return true;
+  // A rank that plans anew asks for the access, so must one that does not.
+  const auto piece = [&](const void* data) {
+    return transport::Pieces::Piece{static_cast<std::byte*>(const_cast<void*>(data)), 0,
+                                    input.count()};
+  };
+  const transport::Pieces::Piece in = piece(input.data());
+  const transport::Pieces::Piece out = piece(output.data());
+  const transport::Pieces inputs{{&in, 1}};
+  if (link_->access({.inputs = {&inputs, 1}, .output = {{&out, 1}}}) != last_.access) return false;
+  last_.input = input.data();
+  last_.output = output.data();
+  return true;
+}
+
 const Carrier::Again* PlanCarrier::begin_again(Op op, const ConstBuffer& input,
-                                               std::uint64_t sequence) {
+                                               const Buffer& output, std::uint64_t sequence) {
   if (!last_.repeatable || last_.count != input.count() || last_.op != op ||
-      last_.dtype != input.dtype() || link_->failed()) {
+      last_.dtype != input.dtype() || link_->failed() || !lie_alike(input, output)) {
     return nullptr;
   }
   static const transport::Exposure nothing;

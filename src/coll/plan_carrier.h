@@ -19,11 +19,14 @@ class PlanCarrier final : public Carrier {
   transport::GroupEnd& end() noexcept override { return *link_; }
   const char* start(const Call& call, wire::Descriptor& descriptor) override;
   State poll() override;
-  const Again* begin_again(Op op, const ConstBuffer& input, std::uint64_t sequence) override;
+  const Again* begin_again(Op op, const ConstBuffer& input, const Buffer& output,
+                           std::uint64_t sequence) override;
   bool finish_again(const ConstBuffer& input, const Buffer& output) override;
   void go_on(const Call& call) override;
 
  private:
+  /// Whether buffers of the call before and these would be given the same plan.
+  bool lie_alike(const ConstBuffer& input, const Buffer& output);
   void bind(const Call& call, const plan::Plan& plan);
 
   std::unique_ptr<transport::Link> link_;
@@ -39,6 +42,9 @@ class PlanCarrier final : public Carrier {
     std::uint64_t count = 0;
     Op op = Op::sum;
     DType dtype = DType::float32;
+    plan::Access access = plan::Access::messages;
+    const void* input = nullptr;  // known to have that access, as is the output
+    const void* output = nullptr;
     bool repeatable = false;  // and over
     Again again;
   };

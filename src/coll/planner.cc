@@ -10,10 +10,6 @@ namespace {
 
 /// Plans are small beside the data they move; past this many different calls all are forgotten.
 constexpr std::size_t kMaxKnown = 512;
-/// What pipelined plans move at a time: small enough to stay in the cache; as messages large enough
-/// for a peer that is late not to stop the stream.
-constexpr std::uint64_t kSlotChunkBytes = std::uint64_t{64} << 10;
-constexpr std::uint64_t kMessageChunkBytes = std::uint64_t{256} << 10;
 
 bool is_reduction(plan::Kind kind) noexcept {
   return kind == plan::Kind::all_reduce || kind == plan::Kind::reduce ||
@@ -72,7 +68,7 @@ PlannedCall Planner::make(const Call& call, plan::Access access) const {
   request.accumulator = is_reduction(call.kind) && accumulator_of(call.dtype) != call.dtype
                             ? plan::Accumulator::wide
                             : plan::Accumulator::same;
-  request.chunk = (access == plan::Access::messages ? kMessageChunkBytes : kSlotChunkBytes) / width;
+  request.chunk = plan::chunk_bytes(access) / width;
 
   const plan::Situation situation{.layout = layout_,
                                   .access = access,
@@ -84,9 +80,10 @@ PlannedCall Planner::make(const Call& call, plan::Access access) const {
   PlannedCall planned;
   planned.algorithm = plan::select(request, situation).algorithm;
   planned.plan = planned.algorithm->make(request, layout_, rank_);
-  planned.hash = XXH3_64bits_withSeed(
-      request.counts.data(), request.counts.size() * sizeof(std::uint64_t),
-      XXH3_64bits(planned.algorithm->name.data(), planned.algorithm->name.size()));
+  planned.hash =
+      XXH3_64bits_withSeed(request.counts.data(), request.counts.size() * sizeof(std::uint64_t),
+                           XXH3_64bits_withSeed(planned.algorithm->name.data(),
+                                                planned.algorithm->name.size(), request.chunk));
   return planned;
 }
 

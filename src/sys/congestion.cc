@@ -1,7 +1,7 @@
 #include "sys/congestion.h"
 
+#include <linux/tcp.h>  // netinet/tcp.h knows no tcpi_min_rtt
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <chrono>
@@ -41,8 +41,11 @@ void pace_if_far(int fd, Duration far) noexcept {
   tcp_info info{};
   socklen_t size = sizeof(info);
   if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return;
-  if (std::chrono::microseconds(info.tcpi_rtt) < far) return;
-  const Descriptor fresh(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (std::chrono::microseconds(info.tcpi_min_rtt) < far) return;
+  int family = AF_INET;
+  size = sizeof(family);
+  (void)::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size);
+  const Descriptor fresh(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const std::string system = fresh.valid() ? congestion_control(fresh.get()) : std::string();
   if (paces(system)) choose(fd, system);
 }

@@ -151,8 +151,7 @@ Transfer PosixConnection::write_both(std::span<const std::byte> first,
   if (error_ != 0) return {0, State::broken};
   if (shutdown_asked_) return failed(EPIPE);
   if (first.empty() && second.empty()) return {};
-  // Only now: of a stranger that is turned away nothing more is asked.
-  if (!std::exchange(wrote_, true)) pace_if_far(fd());
+  if (writes_ < kGreetings && ++writes_ == kGreetings) pace_if_far(fd());
   // The system's type has no const.
   const auto piece = [](std::span<const std::byte> bytes) {
     return iovec{.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()};

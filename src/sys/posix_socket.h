@@ -67,7 +67,9 @@ class PosixConnection final : public Connection {
   std::string peer_;
   Phase phase_ = Phase::connected;
   bool shutdown_asked_ = false;
-  bool wrote_ = false;
+  /// So many writes tell how far away the peer is; of a stranger nothing is asked.
+  static constexpr int kGreetings = 16;
+  int writes_ = 0;
   int error_ = 0;  // the first errno; broken if not 0
 };
 

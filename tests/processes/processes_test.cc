@@ -1,6 +1,10 @@
 // A look at every transport, in little time; transports_test.cc goes through all layouts.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+
+#include "tests/processes/cluster.h"
 #include "tests/processes/same_bits.h"
 
 namespace lockstep::processes {
@@ -25,6 +29,20 @@ TEST(Processes, OfTwoHosts) {
   expect_same_bits(
       {.ranks = 4, .scenario = "exercise own", .wire = Wire::tls, .hosts = {"a", "a", "b", "b"}},
       "shared memory and tls");
+}
+
+// Which way a sum goes depends on where its buffers lie; a repeated call must not take the last
+// one's. 1500 elements are too many for slots where a rank has two replicas.
+TEST(Processes, RepeatCallsWithBuffersOfOtherKinds) {
+  for (const int count : {1, 64, 1500}) {
+    ProcessCluster cluster(
+        {.ranks = 2,
+         .scenario = fmt::format("alternate {}", count),
+         .environment_of = {{0, {"TEST_REPLICAS=1"}}, {1, {"TEST_REPLICAS=2"}}}});
+    for (const Outcome& outcome : cluster.finish(std::chrono::seconds(20))) {
+      EXPECT_TRUE(outcome.ok()) << count << " elements: " << outcome.how() << "\n" << outcome.text;
+    }
+  }
 }
 
 }  // namespace

@@ -5,11 +5,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
@@ -103,6 +105,31 @@ void share(Session& group, std::size_t bytes) {
   group.barrier();
 }
 
+/// Equal sums from memory of one kind and the other in turns, by rank r with r + 1 replicas.
+void alternate(Session& group, std::size_t count) {
+  const int own = group.rank() + 1;
+  const coll::Memory shared = group.allocate(static_cast<std::size_t>(own) * count * sizeof(float));
+  std::vector<float> plain(static_cast<std::size_t>(own) * count);
+  const auto total = static_cast<float>(group.replicas() * (group.replicas() + 1) / 2);
+  for (int round = 0; round < 12; ++round) {
+    const bool in_session = round / 2 % 2 != 0;  // so that calls repeat and differ
+    const std::span<float> all = in_session ? shared.as<float>() : std::span(plain);
+    std::vector<coll::ConstBuffer> inputs;
+    for (int i = 0; i < own; ++i) {
+      const std::span<float> each = all.subspan(static_cast<std::size_t>(i) * count, count);
+      std::fill(each.begin(), each.end(), static_cast<float>(group.first_replica() + i + 1));
+      inputs.emplace_back(each);
+    }
+    const std::span<float> sum = all.first(count);
+    group.all_reduce(Op::sum, std::span<const coll::ConstBuffer>(inputs), sum);
+    if (std::any_of(sum.begin(), sum.end(), [&](float x) { return x != total; })) {
+      throw std::runtime_error(fmt::format("round {}: {} instead of {}", round, sum[0], total));
+    }
+  }
+  group.barrier();
+  say("done");
+}
+
 /// Rounds without an end, for a failure to come into.
 [[noreturn]] void go_on(Session& group) {
   std::vector<float> values(1000);
@@ -181,6 +208,8 @@ void play(Session& group, const std::string& scenario) {
     say("done");
   } else if (name == "share") {
     share(group, next(std::size_t{0}));
+  } else if (name == "alternate") {
+    alternate(group, next(std::size_t{0}));
   } else if (name == "mismatch") {
     std::vector<float> values(group.rank() == next(0) ? 11 : 10);
     group.barrier();

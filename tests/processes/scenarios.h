@@ -7,10 +7,12 @@
 //   idle SECONDS                      joins and only looks whether all is well
 //   share BYTES                       every two ranks exchange so many; how much of the host's
 //                                     shared memory this one has used
+//   alternate COUNT                   sums from memory of its own and of the session in turns, with
+//                                     as many replicas as the rank's number, and one
 //   mismatch RANK                     that rank asks for another count
 //   leave RANK                        that rank closes its session early
-//   orphan RANK                       that rank forks a child that keeps its descriptors, then
-//   works late RANK                         all but that rank close at once; it waits for its end
+//   orphan RANK                       that rank forks a child that holds its descriptors
+//   late RANK                         all but that rank close at once; it waits for its end
 //   abort RANK | throw RANK | exit RANK | mute RANK
 //       in the middle of work that rank aborts, throws, ends with an operation under way, or closes
 //       its direction of every connection

@@ -136,7 +136,7 @@ Question understand(const Options& options) {
       .dtype = dtypes[0],
       .shape = shape,
       .layout = plan::Layout(parse_replicas(options), hosts_of(options.ranks, options.hosts)),
-      .request = request_of(kind, shape, dtypes[0], options.ranks),
+      .request = request_of(kind, shape, dtypes[0], options.ranks, access_of(options)),
       .access = access_of(options),
       .order = order_of(options),
       .costs = {},

@@ -7,9 +7,6 @@ namespace {
 
 using plan::Kind;
 
-/// Sessions move so much per message in pipelined plans.
-constexpr std::uint64_t kChunkBytes = std::uint64_t{64} << 10;
-
 bool has_parts(Kind kind) noexcept {
   return kind == Kind::all_gather || kind == Kind::gather || kind == Kind::reduce_scatter ||
          kind == Kind::scatter || kind == Kind::all_to_all;
@@ -31,14 +28,15 @@ Shape shape_of(Kind kind, std::uint64_t bytes, DType dtype, int ranks) {
   return shape;
 }
 
-plan::Request request_of(Kind kind, const Shape& shape, DType dtype, int ranks) {
+plan::Request request_of(Kind kind, const Shape& shape, DType dtype, int ranks,
+                         plan::Access access) {
   plan::Request request;
   request.kind = kind;
   request.count = shape.count;
   request.counts.assign(static_cast<std::size_t>(ranks), shape.count);
   request.accumulator = reduces(kind) && accumulator_of(dtype) != dtype ? plan::Accumulator::wide
                                                                         : plan::Accumulator::same;
-  request.chunk = kChunkBytes / size_of(dtype);
+  request.chunk = plan::chunk_bytes(access) / size_of(dtype);
   return request;
 }
 

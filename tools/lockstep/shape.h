@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "lockstep/dtype.h"
+#include "plan/algorithm.h"
 #include "plan/plan.h"
 
 namespace lockstep::tool {
@@ -22,7 +23,8 @@ struct Shape {
 Shape shape_of(plan::Kind kind, std::uint64_t bytes, DType dtype, int ranks);
 
 /// The request of a shape, as a session would make it.
-plan::Request request_of(plan::Kind kind, const Shape& shape, DType dtype, int ranks);
+plan::Request request_of(plan::Kind kind, const Shape& shape, DType dtype, int ranks,
+                         plan::Access access);
 
 /// Whether the collective adds; has a root; can put its result where its input was.
 bool reduces(plan::Kind kind) noexcept;
