@@ -171,9 +171,12 @@ int run(int runs) {
 
   fmt::print("\nHow long to poll before the sleep: one turn of a ring\n");
   fmt::print("{:<34}{:>26}{:>26}\n", "pauses, yields", "2 threads", "8 threads");
-  for (const SpinPolicy spin : {SpinPolicy{0, 0}, SpinPolicy{2000, 0}, SpinPolicy{2000, 8},
-                                SpinPolicy{200, 0}, SpinPolicy{200, 8}, SpinPolicy{200, 50},
-                                SpinPolicy{20, 8}, SpinPolicy{20, 50}, SpinPolicy{0, 50}}) {
+  for (const SpinPolicy spin :
+       {SpinPolicy{.pauses = 0, .yields = 0}, SpinPolicy{.pauses = 2000, .yields = 0},
+        SpinPolicy{.pauses = 2000, .yields = 8}, SpinPolicy{.pauses = 200, .yields = 0},
+        SpinPolicy{.pauses = 200, .yields = 8}, SpinPolicy{.pauses = 200, .yields = 50},
+        SpinPolicy{.pauses = 20, .yields = 8}, SpinPolicy{.pauses = 20, .yields = 50},
+        SpinPolicy{.pauses = 0, .yields = 50}}) {
     fmt::print("{:<34}", fmt::format("{}, {}", spin.pauses, spin.yields));
     for (const int threads : {2, 8}) {
       fmt::print("{:>26}",

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -17,9 +18,12 @@ class AtomicBox {
 
  public:
   void write(const T& value) noexcept {
-    std::array<std::uint64_t, kWords> words;
-    std::memcpy(words.data(), &value, sizeof(T));
-    for (std::size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_release);
+    const auto* bytes = reinterpret_cast<const std::byte*>(&value);
+    for (std::size_t i = 0; i < kWords; ++i) {
+      std::uint64_t word;
+      std::memcpy(&word, bytes + i * sizeof(word), sizeof(word));
+      words_[i].store(word, std::memory_order_release);
+    }
   }
   [[nodiscard]] T read() const noexcept {
     std::array<std::uint64_t, kWords> words;

@@ -24,7 +24,7 @@ long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
 SpinPolicy SpinPolicy::for_threads(int runnable, int cores) noexcept {
   // A pause is some 10-40 ns. Yields follow, since the scheduler may have put two of the threads on
   // one core even if there are enough: then only giving it away lets the other one get on.
-  if (runnable <= cores) return {.pauses = 400, .yields = 64};
+  if (runnable <= cores) return {.eager = 40, .pauses = 400, .yields = 64};
   // The awaited thread is likely to be on this very core, and each yield may bring it on.
   return {.pauses = 4, .yields = 256};
 }

@@ -21,10 +21,12 @@
 
 namespace lockstep {
 
-/// How long a waiter polls before it sleeps: first `pauses` polls with a pause instruction between
-/// them, then `yields` polls that give the core away, then `idle_yields` more as long as nobody
-/// takes it: on a busy machine a sleeper is served sooner than one that keeps giving way.
+/// How long a waiter polls before it sleeps: first `eager` polls without a pause, which can take
+/// longer than what is awaited; `pauses` polls with a pause instruction between them; then `yields`
+/// polls that give the core away, then `idle_yields` more as long as nobody takes it: on a busy
+/// machine a sleeper is served sooner than one that keeps giving way.
 struct SpinPolicy {
+  int eager = 0;
   int pauses = 0;
   int yields = 0;
   int idle_yields = 0;
@@ -64,6 +66,9 @@ class Gate {
   /// Polls as the policy says, without sleeping. True once the predicate holds.
   template <class Predicate>
   static bool poll(Predicate&& holds, SpinPolicy spin) {
+    for (int i = 0; i < spin.eager; ++i) {
+      if (holds()) return true;
+    }
     for (int i = 0; i < spin.pauses; ++i) {
       if (holds()) return true;
       pause();

@@ -113,10 +113,8 @@ State Operation::poll(Link& link, int budget) {
   waiting_for_ = kNobody;
   if (link.failed()) return State::failed;
   if (!begun_) {
-    const std::uint64_t bytes = descriptor_->count * size_of(bindings_->dtype);
-    waiting_for_ = link.begin(
-        *descriptor_, *exposure_,
-        plan_->slot_count > 0 ? transport::staging_for(bytes) : transport::Staging::none);
+    waiting_for_ =
+        link.begin(*descriptor_, *exposure_, plan_->slot_most * size_of(bindings_->dtype));
     if (waiting_for_ != kNobody) return State::pending;
     begun_ = true;
   }

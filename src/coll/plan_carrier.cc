@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <span>
 
+#include "base/cache_line.h"
 #include "base/env.h"
 #include "kernel/reduce.h"
 
@@ -16,27 +16,26 @@ constexpr std::size_t kMostRepeated = 16;
 constexpr std::size_t kCopyAndPublish = 2;  // instructions
 constexpr std::uint32_t kOnlyStage = 1;
 
+/// Of a plan that is_repeatable(): what stands between copy, publish and the sum.
+std::span<const plan::Instruction> awaits_of(const plan::Plan& plan) {
+  return std::span(plan.code).subspan(kCopyAndPublish, plan.code.size() - kCopyAndPublish - 1);
+}
+
 /// An all-reduce through slots by a rank with one replica: copy, publish, await everybody, add.
 bool is_repeatable(const Call& call, const plan::Plan& plan) {
   if (call.kind != plan::Kind::all_reduce || plan.slot_count == 0 || call.shape_hash != 0 ||
-      call.wire || call.name[0] != '\0' || plan.code.size() < kCopyAndPublish + 2) {
+      call.wire || call.name[0] != '\0' || plan.code.size() < kCopyAndPublish + 2 ||
+      plan.slot_most * size_of(call.dtype) > transport::kMostOffered) {
     return false;
   }
   const plan::Instruction& sum = plan.code.back();
-  const auto awaits =
-      std::span(plan.code).subspan(kCopyAndPublish, plan.code.size() - kCopyAndPublish - 1);
+  const auto awaits = awaits_of(plan);
   return plan.code[0].verb == plan::Verb::copy && plan.code[0].count == call.count &&
          plan.code[1].verb == plan::Verb::publish && sum.verb == plan::Verb::reduce &&
          sum.count == call.count && sum.source_count <= kMostRepeated &&
          std::all_of(awaits.begin(), awaits.end(), [](const plan::Instruction& each) {
            return each.verb == plan::Verb::await && each.stage == kOnlyStage;
          });
-}
-
-/// A peer's lines come over all at once, instead of one by one when they are added.
-void fetch(const std::byte* data, std::size_t bytes) noexcept {
-  constexpr std::size_t kLine = 64;
-  for (std::size_t at = 0; at < bytes; at += kLine) __builtin_prefetch(data + at);
 }
 
 }  // namespace
@@ -57,11 +56,13 @@ const char* PlanCarrier::start(const Call& call, wire::Descriptor& descriptor) {
   last_.planned = is_repeatable(call, planned.plan) ? &planned : nullptr;
   if (last_.planned != nullptr) {
     last_.count = call.count;
+    last_.slot = planned.plan.slot_most * size_of(call.dtype);
     last_.op = call.op;
     last_.dtype = call.dtype;
     last_.access = access;
     last_.input = last_.output = nullptr;
     last_.again = {descriptor, planned.algorithm->name.data()};
+    last_.divisor = call.op == Op::mean ? planner_.layout().replicas() : 1;
   }
   return planned.algorithm->name.data();
 }
@@ -106,31 +107,29 @@ const Carrier::Again* PlanCarrier::begin_again(Op op, const ConstBuffer& input,
       last_.dtype != input.dtype() || link_->failed() || !lie_alike(input, output)) {
     return nullptr;
   }
-  static const transport::Exposure nothing;
   last_.again.descriptor.sequence = sequence;
-  const int late =
-      link_->begin(last_.again.descriptor, nothing, transport::staging_for(input.bytes()));
-  if (late != transport::kNobody) return nullptr;
-  std::memcpy(link_->slot(link_->rank()), input.data(), input.bytes());
-  link_->publish(kOnlyStage);
-  return &last_.again;
+  const std::span data(static_cast<const std::byte*>(input.data()), input.bytes());
+  const int late = link_->offer(last_.again.descriptor, last_.slot, data, kOnlyStage);
+  return late == transport::kNobody ? &last_.again : nullptr;
 }
 
 bool PlanCarrier::finish_again(const ConstBuffer& input, const Buffer& output) {
   const plan::Plan& plan = last_.planned->plan;
-  for (std::size_t i = kCopyAndPublish; i + 1 < plan.code.size(); ++i) {
-    const int peer = plan.code[i].peer;
+  for (const plan::Instruction& await : awaits_of(plan)) {
+    const int peer = await.peer;
     const auto there = [&] { return link_->reached(peer, kOnlyStage); };
     if (!there() && !(link_->spin(there) && there())) return false;
-    fetch(link_->slot(peer), input.bytes());
+    // All lines come over at once, instead of one by one when they are added.
+    fetch_lines(link_->slot(peer), input.bytes());
   }
   const plan::Instruction& sum = plan.code.back();
   std::array<kernel::Input, kMostRepeated> inputs;
   std::size_t next = 0;
+  const int own = link_->rank();
+  const std::size_t width = size_of(last_.dtype);
   for (const plan::Place& place : plan.sources_of(sum)) {
-    inputs[next++].data = place.rank == link_->rank()
-                              ? input.data()
-                              : link_->slot(place.rank) + place.offset * size_of(last_.dtype);
+    inputs[next++].data =
+        place.rank == own ? input.data() : link_->slot(place.rank) + place.offset * width;
   }
   const kernel::Target target{output.data()};
   kernel::reduce({.op = last_.op,
@@ -140,7 +139,7 @@ bool PlanCarrier::finish_again(const ConstBuffer& input, const Buffer& output) {
                   .targets = {&target, 1},
                   .count = last_.count,
                   .weights = {},
-                  .divisor = last_.op == Op::mean ? planner_.layout().replicas() : 1.0,
+                  .divisor = last_.divisor,
                   .reuse = kernel::Reuse::soon});
   return true;
 }

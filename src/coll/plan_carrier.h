@@ -40,8 +40,10 @@ class PlanCarrier final : public Carrier {
   struct Last {
     const PlannedCall* planned = nullptr;
     std::uint64_t count = 0;
+    std::size_t slot = 0;  // bytes
     Op op = Op::sum;
     DType dtype = DType::float32;
+    double divisor = 1;
     plan::Access access = plan::Access::messages;
     const void* input = nullptr;  // known to have that access, as is the output
     const void* output = nullptr;

@@ -68,7 +68,7 @@ PlannedCall Planner::make(const Call& call, plan::Access access) const {
   request.accumulator = is_reduction(call.kind) && accumulator_of(call.dtype) != call.dtype
                             ? plan::Accumulator::wide
                             : plan::Accumulator::same;
-  request.chunk = plan::chunk_bytes(access) / width;
+  request.chunk = plan::kChunkBytes / width;
 
   const plan::Situation situation{.layout = layout_,
                                   .access = access,

@@ -10,7 +10,8 @@ void Recorder::begin(const wire::Descriptor& descriptor, Here here,
                      const char* algorithm) noexcept {
   Entry& entry = entries_[descriptor.sequence % kCapacity];
   entry.sequence.store(0, std::memory_order_release);
-  entry.record.write({descriptor, here.file, algorithm, static_cast<std::uint64_t>(here.line)});
+  entry.descriptor.write(descriptor);
+  entry.origin.write({here.file, algorithm, static_cast<std::uint64_t>(here.line)});
   entry.outcome.store(Outcome::under_way, std::memory_order_relaxed);
   entry.sequence.store(descriptor.sequence, std::memory_order_release);
   last_.store(descriptor.sequence, std::memory_order_release);
@@ -28,13 +29,14 @@ std::string Recorder::text(std::uint64_t last) const {
   for (std::uint64_t sequence = newest - wanted + 1; sequence <= newest; ++sequence) {
     const Entry& entry = entries_[sequence % kCapacity];
     if (entry.sequence.load(std::memory_order_acquire) != sequence) continue;
-    const Record record = entry.record.read();
+    const wire::Descriptor descriptor = entry.descriptor.read();
+    const Origin origin = entry.origin.read();
     const Outcome outcome = entry.outcome.load(std::memory_order_relaxed);
-    // The box reads with acquire, so a rewrite that it has seen a part of shows here.
+    // The boxes read with acquire, so a rewrite that they have seen a part of shows here.
     if (entry.sequence.load(std::memory_order_relaxed) != sequence) continue;
-    lines += fmt::format(
-        "{:>6} {:<9} {} by {} at {}:{}\n", sequence, kOutcomes[static_cast<std::size_t>(outcome)],
-        wire::describe(record.descriptor), record.algorithm, record.file, record.line);
+    lines += fmt::format("{:>6} {:<9} {} by {} at {}:{}\n", sequence,
+                         kOutcomes[static_cast<std::size_t>(outcome)], wire::describe(descriptor),
+                         origin.algorithm, origin.file, origin.line);
   }
   return lines;
 }

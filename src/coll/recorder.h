@@ -29,16 +29,16 @@ class Recorder {
   [[nodiscard]] std::string text(std::uint64_t last = kCapacity) const;
 
  private:
-  struct Record {
-    wire::Descriptor descriptor;
+  struct Origin {
     const char* file;
     const char* algorithm;
     std::uint64_t line;
   };
-  struct Entry {
+  struct alignas(64) Entry {
     std::atomic<std::uint64_t> sequence = 0;  // 0 while being written
     std::atomic<Outcome> outcome = Outcome::under_way;
-    AtomicBox<Record> record;
+    AtomicBox<wire::Descriptor> descriptor;
+    AtomicBox<Origin> origin;
   };
   std::unique_ptr<Entry[]> entries_;
   std::atomic<std::uint64_t> last_ = 0;

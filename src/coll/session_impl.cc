@@ -56,6 +56,7 @@ Session::Impl::Impl(std::shared_ptr<transport::Generation> generation, MakeCarri
       spec_(std::move(spec)),
       layout_(spec_.replicas, spec_.hosts),
       rank_(rank),
+      single_(spec_.replicas[static_cast<std::size_t>(rank)] == 1),
       options_(options),
       executor_(make_carrier_(spec_, rank, options), options, static_cast<std::uint32_t>(spec_.id)),
       membership_(membership ? std::move(membership)
@@ -66,8 +67,7 @@ Session::Impl::~Impl() { close(); }
 bool Session::Impl::is_small(Op op, const Inputs& inputs, const Buffer& output,
                              const CallOptions& options) const noexcept {
   constexpr std::size_t kMostBytes = 8192;
-  if (inputs.list().size() != 1 || spec_.replicas[static_cast<std::size_t>(rank_)] != 1)
-    return false;
+  if (!single_ || inputs.list().size() != 1) return false;
   const ConstBuffer& input = inputs.list()[0];
   const auto* from = static_cast<const std::byte*>(input.data());
   const auto* to = static_cast<const std::byte*>(output.data());

@@ -82,6 +82,7 @@ class Session::Impl {
   GroupSpec spec_;
   plan::Layout layout_;
   int rank_;
+  bool single_;  // this rank has one replica
   SessionOptions options_;
   Executor executor_;
 

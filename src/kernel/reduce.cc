@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstring>
+#include <limits>
 
 #include "kernel/program.h"
 
@@ -41,10 +42,37 @@ Status check_supported(Op op, DType dtype) {
 namespace {
 
 constexpr std::size_t kFew = 16;
+/// So many need no blocks and fit any cache.
+constexpr std::size_t kFewOfPair = 2048;
 
-/// A handful of elements: finding the vector code takes longer than adding them. The same tree, and
-/// the same bits unless the result is not a number, whose bits are the vector code's to choose;
-/// false then, and nothing was written.
+/// Two inputs of few elements and one target. The same bits: a NaN becomes the canonical one.
+template <class T>
+void add_pair(const Reduction& reduction) {
+  const auto* a = static_cast<const std::byte*>(reduction.inputs[0].data);
+  const auto* b = static_cast<const std::byte*>(reduction.inputs[1].data);
+  auto* to = static_cast<std::byte*>(reduction.targets[0].data);
+  if (reduction.count >= kFew) {
+    const void* const inputs[] = {a, b};
+    void* const target = to;
+    constexpr Lane kLane = sizeof(T) == sizeof(float) ? Lane::f32 : Lane::f64;
+    return run_pass(
+        kLane, Combine::sum, 2,
+        {.inputs = inputs, .targets = &target, .target_count = 1, .count = reduction.count});
+  }
+  // Finding the vector code takes longer than adding them.
+  for (std::size_t at = 0; at < reduction.count * sizeof(T); at += sizeof(T)) {
+    T x;
+    T y;
+    std::memcpy(&x, a + at, sizeof(T));
+    std::memcpy(&y, b + at, sizeof(T));
+    x += y;
+    if (x != x) x = std::numeric_limits<T>::quiet_NaN();
+    std::memcpy(to + at, &x, sizeof(T));
+  }
+}
+
+/// A handful of elements of more inputs. The same tree, and the same bits unless the result is not
+/// a number, whose bits are the vector code's to choose; false then, and nothing was written.
 template <class T>
 bool add_few(const Reduction& reduction) {
   std::array<std::array<T, kFew>, kFew> stack;
@@ -65,20 +93,30 @@ bool add_few(const Reduction& reduction) {
   return true;
 }
 
-bool add_few(const Reduction& reduction) {
-  if (reduction.op != Op::sum || reduction.count > kFew || reduction.inputs.size() > kFew ||
-      reduction.divisor != 1 || !reduction.weights.empty()) {
+template <class T>
+bool add_directly(const Reduction& reduction) {
+  if (reduction.inputs.size() == 2 && reduction.targets.size() == 1 &&
+      (reduction.count < kFew || reduction.reuse == Reuse::soon)) {
+    add_pair<T>(reduction);
+    return true;
+  }
+  return reduction.count <= kFew && reduction.inputs.size() <= kFew && add_few<T>(reduction);
+}
+
+bool add_directly(const Reduction& reduction) {
+  if (reduction.op != Op::sum || reduction.count > kFewOfPair || reduction.divisor != 1 ||
+      !reduction.weights.empty()) {
     return false;
   }
-  if (reduction.dtype == DType::float32) return add_few<float>(reduction);
-  if (reduction.dtype == DType::float64) return add_few<double>(reduction);
+  if (reduction.dtype == DType::float32) return add_directly<float>(reduction);
+  if (reduction.dtype == DType::float64) return add_directly<double>(reduction);
   return false;
 }
 
 }  // namespace
 
 void reduce(const Reduction& reduction) {
-  if (!add_few(reduction)) Program(reduction).run();
+  if (!add_directly(reduction)) Program(reduction).run();
 }
 
 const char* target_name() {

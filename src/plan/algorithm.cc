@@ -41,7 +41,7 @@ const Algorithm kAlgorithms[] = {
      "inputs are staged in shared slots and every rank adds them: one synchronisation",
      refuses_slots, all_reduce_slots, slots_slot_elements},
     {Kind::all_reduce, "staged", kSlotsOnly, kTree,
-     "the same chunk by chunk, for buffers of any size that the others cannot reach",
+     "chunk by chunk through slots: each rank adds its part of everybody's, in place",
      refuses_staged, all_reduce_staged, staged_slot_elements},
 
     {Kind::reduce, "tree", kMessages, kTree, "up the tree to the root, chunk by chunk", always,

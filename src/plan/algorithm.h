@@ -17,10 +17,8 @@ namespace lockstep::plan {
 enum class Access : std::uint8_t { messages, slots, shared };
 
 /// What sessions move at a time in pipelined plans (Request::chunk, in bytes): little enough to
-/// stay in the cache; as messages enough for a peer that is late not to stop the stream.
-constexpr std::uint64_t chunk_bytes(Access access) noexcept {
-  return std::uint64_t{access == Access::messages ? 256U : 64U} << 10;
-}
+/// stay in the cache, enough for a peer that is late not to stop the stream.
+inline constexpr std::uint64_t kChunkBytes = std::uint64_t{256} << 10;
 
 /// The order of additions. fixed_tree: the tree over global replicas, whatever the layout. any: the
 /// algorithm's own, the same on all ranks of one run but another with another number of ranks.

@@ -97,7 +97,10 @@ Place Builder::take_for(Node node, std::uint64_t count) {
   return node.size() == 1 ? take_scratch(count) : take_partial(count);
 }
 
-void Builder::take_slot(std::uint64_t count) { plan_.slot_count = count; }
+void Builder::take_slot(std::uint64_t count, std::uint64_t most) {
+  plan_.slot_count = count;
+  plan_.slot_most = most;
+}
 
 std::vector<Piece> Builder::leaf_pieces(int rank, std::uint64_t offset) const {
   std::vector<Piece> pieces;

@@ -78,7 +78,8 @@ class Builder {
   Place take_partial(std::uint64_t count);
   /// A region for a received piece: one leaf is a value, several are a partial sum.
   Place take_for(Node node, std::uint64_t count);
-  void take_slot(std::uint64_t count);
+  /// `most`: what any rank takes.
+  void take_slot(std::uint64_t count, std::uint64_t most);
 
   /// The inputs of a rank's replicas at an offset, one piece each.
   [[nodiscard]] std::vector<Piece> leaf_pieces(int rank, std::uint64_t offset) const;

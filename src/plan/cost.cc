@@ -141,15 +141,12 @@ Work all_reduce(std::string_view name, const Terms& t) {
     // Reads all R inputs of S/n, writes n outputs of S/n.
     w = two_flags(t);
     w.reduced = t.size * (static_cast<double>(t.replicas) / t.n + 1);
-  } else if (name == "staged" && t.n > 2) {
-    // Copies its inputs, adds its part of everybody's, copies the others' sums.
+  } else if (name == "staged") {
+    // Copies what the others add, adds S/n of everybody's into n places, copies the others' sums.
     w = {.rounds = 3,
          .messages = 2.0 * (t.n - 1) * t.size / std::max(t.chunk, 1.0),
-         .reduced = t.size * (2.0 * t.per_rank + (t.replicas + 2.0) / t.n + 2.0 * t.share)};
-  } else if (name == "staged") {
-    w = {.rounds = 2,
-         .messages = t.size / std::max(t.chunk, 1.0),
-         .reduced = t.size * (2.0 * t.per_rank + t.replicas + 1)};
+         .reduced = t.size * (2.0 * t.per_rank * t.share + static_cast<double>(t.replicas) / t.n +
+                              1 + 2.0 * t.share)};
   } else {  // slots: stages its inputs, then reads everybody's, all of it in the first cache
     constexpr double kInCache = 0.25;
     w = {.rounds = 1,

@@ -344,6 +344,12 @@ std::string find_malformed(const Request& request, const Layout& layout,
         (plans.front().slot_count == 0)) {
       return fmt::format("rank {} and rank 0 differ in whether slots are used", rank);
     }
+    // Where a slot lies depends on how long the slots before it were.
+    const Plan& plan = plans[static_cast<std::size_t>(rank)];
+    if (plan.slot_most != plans.front().slot_most || plan.slot_count > plan.slot_most) {
+      return fmt::format("rank {} takes {} elements of slots of {} (rank 0: of {})", rank,
+                         plan.slot_count, plan.slot_most, plans.front().slot_most);
+    }
   }
   for (int rank = 0; rank < layout.ranks(); ++rank) {
     const Plan& plan = plans[static_cast<std::size_t>(rank)];

@@ -22,6 +22,12 @@ Layout::Layout(const std::vector<int>& replicas, std::vector<int> host) : host_(
   host_.resize(replicas.size(), 0);
 }
 
+int Layout::most_replicas() const noexcept {
+  int most = 0;
+  for (int rank = 0; rank < ranks(); ++rank) most = std::max(most, replicas(rank));
+  return most;
+}
+
 int Layout::rank_of(int replica) const noexcept {
   const auto above = std::upper_bound(first_.begin(), first_.end(), replica);
   return static_cast<int>(above - first_.begin()) - 1;

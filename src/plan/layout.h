@@ -18,6 +18,8 @@ class Layout {
   [[nodiscard]] int ranks() const noexcept { return static_cast<int>(first_.size()) - 1; }
   [[nodiscard]] int replicas() const noexcept { return first_.back(); }
   [[nodiscard]] int replicas(int rank) const noexcept { return first_[rank + 1] - first_[rank]; }
+  /// Of the rank that has most.
+  [[nodiscard]] int most_replicas() const noexcept;
   [[nodiscard]] int first(int rank) const noexcept { return first_[rank]; }
   [[nodiscard]] int rank_of(int replica) const noexcept;
   [[nodiscard]] int host(int rank) const noexcept { return host_[rank]; }

@@ -139,7 +139,8 @@ bool Machine::step(int rank) {
 }
 
 /// The caller fills the inputs and leaves rubbish in the output; the engine's buffers hold nothing
-/// of use. Slots are left as they are: peers may still read them.
+/// of use. Nor does the slot: it may lie anywhere in an earlier one, so nobody may still be at any
+/// of it.
 void Machine::start(int rank) {
   Processor& self = ranks_[at(rank)];
   self.starts[at(self.operation)] = ++self.clock[at(rank)];
@@ -158,6 +159,9 @@ void Machine::start(int rank) {
     fill(buffers.inputs[i], input, symbols_.leaf(leaf));
   }
   fill(buffers.scratch, plan.scratch_count, 0);
+  if (plan.slot_count > 0) {
+    fill(buffers.slots[at(self.operation % options_.slots)], plan.slot_count, 0);
+  }
   fill(buffers.partial, plan.partial_count, 0);
   self.started = true;
   self.next = 0;

@@ -55,8 +55,8 @@ enum class Buffer : std::uint8_t {
   output,
   scratch,  // private, values
   partial,  // private, partial sums
-  slot,     // staging that peers may read, values; kSlots of them, used in turn by successive
-            // operations
+  slot,     // staging that peers may read and store to, values; kSlots of them, used in turn by
+         // successive operations
 };
 
 /// A slot used by the k-th slot operation of a group may be written again by the (k + kSlots)-th.
@@ -90,6 +90,7 @@ struct Plan {
   std::uint64_t scratch_count = 0;  // elements needed
   std::uint64_t partial_count = 0;
   std::uint64_t slot_count = 0;  // elements of this rank's slot; 0: no slot is used
+  std::uint64_t slot_most = 0;   // of the largest slot of any rank: the same in all ranks' plans
 
   [[nodiscard]] std::span<const Place> sources_of(const Instruction& i) const {
     return std::span(places).subspan(i.sources, i.source_count);

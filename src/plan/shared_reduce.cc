@@ -1,8 +1,6 @@
 // Reductions that read peers' inputs in place: one pass over memory, no staging.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "plan/builder.h"
 #include "plan/makers.h"
 
@@ -67,11 +65,7 @@ Plan reduce_scatter_shared(const Request& request, const Layout& layout, int ran
 }
 
 std::uint64_t slots_slot_elements(const Request& request, const Layout& layout) {
-  std::uint64_t most = 0;
-  for (int rank = 0; rank < layout.ranks(); ++rank) {
-    most = std::max(most, static_cast<std::uint64_t>(layout.replicas(rank)));
-  }
-  return most * request.count;
+  return static_cast<std::uint64_t>(layout.most_replicas()) * request.count;
 }
 
 std::string refuses_slots(const Request& request, const Layout& layout) {
@@ -101,7 +95,8 @@ Plan all_reduce_slots(const Request& request, const Layout& layout, int rank) {
     pieces.insert(pieces.end(), here.begin(), here.end());
   }
   if (b.ranks() > 1) {
-    b.take_slot(static_cast<std::uint64_t>(layout.replicas(rank)) * count);
+    b.take_slot(static_cast<std::uint64_t>(layout.replicas(rank)) * count,
+                slots_slot_elements(request, layout));
     b.publish(1);
     b.await_others(1);
   }

@@ -1,10 +1,11 @@
-// Sums of buffers that peers cannot reach, through slots that they can: chunk by chunk, every rank
-// copies what it has into its slot and the others add from there. No message is received into
-// memory first, so each value is copied once.
+// Sums of buffers that peers cannot reach, through slots that they can, chunk by chunk: every rank
+// copies what the others add into its slot, adds its own part of all slots, and stores the sums to
+// where the values came from, so that everybody finds them in its own slot. Each value is copied
+// once and each sum once, and a line of a slot goes to one other core and back.
 //
 // Regions of a slot are used in turn. The order of a rank's steps makes waiting for them
-// unnecessary: what a rank has seen of its peers before it writes a region again implies that they
-// have read it (the checker proves that).
+// unnecessary: before a rank writes a region again it has taken all sums out of it, and whoever
+// stored one there has read what it needed (the checker proves that).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,57 +16,69 @@
 namespace lockstep::plan {
 namespace {
 
-constexpr std::uint64_t kRegions = 4;
+/// As many as the order of steps needs.
+constexpr std::uint64_t kRegions = 3;
 /// A stage is a number of 16 bits.
 constexpr std::uint64_t kMostChunks = 30'000;
-/// With so few ranks each adds everything: it has half of it at hand.
-constexpr int kFewRanks = 2;
 
 class Staged {
  public:
   explicit Staged(Builder& b)
       : b_(b),
         all_{0, b.request().count},
-        longest_(std::min(b.chunk(), b.request().count)),
-        chunks_(chunks_in(all_, b.chunk())) {}
+        chunk_(chunk_length(b.request(), b.layout())),
+        chunks_(chunks_in(all_, chunk_)) {}
 
   Plan run() {
-    b_.take_slot(slot_elements(b_.request(), b_.layout(), b_.rank()));
-    if (b_.ranks() <= kFewRanks) {
-      each_adds_all();
-    } else {
-      each_adds_its_part();
+    const Request& request = b_.request();
+    b_.take_slot(slot_elements(request, b_.layout(), b_.layout().replicas(b_.rank())),
+                 staged_slot_elements(request, b_.layout()));
+    for (std::uint64_t i = 0; i < chunks_ + 2; ++i) {
+      if (i < chunks_) stage(i);
+      if (i >= 1 && i - 1 < chunks_) add_part(i - 1);
+      if (i >= 2) collect(i - 2);
     }
     return b_.done();
   }
 
-  static std::uint64_t slot_elements(const Request& request, const Layout& layout, int rank) {
-    const std::uint64_t chunk = std::min(std::max<std::uint64_t>(request.chunk, 1), request.count);
-    const std::uint64_t results = layout.ranks() <= kFewRanks ? 0 : 1;
-    return kRegions * chunk * (static_cast<std::uint64_t>(layout.replicas(rank)) + results);
+  /// Of a rank with so many replicas.
+  static std::uint64_t slot_elements(const Request& request, const Layout& layout, int replicas) {
+    const std::uint64_t chunk = chunk_length(request, layout);
+    const std::uint64_t regions = std::min(kRegions, chunks_in({0, request.count}, chunk));
+    return regions * chunk * static_cast<std::uint64_t>(replicas);
+  }
+
+  /// What a rank stages of a chunk, for all its replicas, is as long as a chunk of other plans.
+  static std::uint64_t chunk_length(const Request& request, const Layout& layout) {
+    const auto rows = static_cast<std::uint64_t>(layout.most_replicas());
+    return std::clamp<std::uint64_t>(request.chunk / rows, 1, request.count);
   }
 
  private:
-  [[nodiscard]] Slice chunk(std::uint64_t j) const { return chunk_of(all_, b_.chunk(), j); }
-  [[nodiscard]] Place region(int rank, std::uint64_t replica, std::uint64_t j) const {
-    return Builder::slot_of(rank, (replica * kRegions + j % kRegions) * longest_);
+  static std::uint32_t staged(std::uint64_t j) { return static_cast<std::uint32_t>(2 * j + 1); }
+  static std::uint32_t summed(std::uint64_t j) { return static_cast<std::uint32_t>(2 * j + 4); }
+
+  [[nodiscard]] Slice chunk(std::uint64_t j) const { return chunk_of(all_, chunk_, j); }
+  /// What a rank adds of chunk j; nothing, maybe: a small chunk is not divided among all.
+  [[nodiscard]] Slice part(std::uint64_t j, int rank) const {
+    return split_evenly(chunk(j).count(), b_.ranks())[static_cast<std::size_t>(rank)];
   }
-  /// Where the sums of a rank's part of chunk j lie.
-  [[nodiscard]] Place result(int rank, std::uint64_t j) const {
-    return region(rank, static_cast<std::uint64_t>(b_.layout().replicas(rank)), j);
+  [[nodiscard]] Place region(int rank, std::uint64_t replica, std::uint64_t j) const {
+    const std::uint64_t regions = std::min(kRegions, chunks_);
+    return Builder::slot_of(rank, (replica * regions + j % regions) * chunk_);
   }
 
   /// Copies chunk j to where the others can read it, but for what only this rank adds.
-  void stage(std::uint64_t j, Slice own_part, std::uint32_t number) {
-    if (j >= chunks_) return;
+  void stage(std::uint64_t j) {
     const std::vector<Piece> own = b_.leaf_pieces(b_.rank(), chunk(j).begin);
-    for (const Slice part : {Slice{0, own_part.begin}, Slice{own_part.end, chunk(j).count()}}) {
+    const Slice mine = part(j, b_.rank());
+    for (const Slice others : {Slice{0, mine.begin}, Slice{mine.end, chunk(j).count()}}) {
       for (std::size_t i = 0; i < own.size(); ++i) {
-        b_.copy(shifted(own[i].place, part.begin), shifted(region(b_.rank(), i, j), part.begin),
-                part.count());
+        b_.copy(shifted(own[i].place, others.begin), shifted(region(b_.rank(), i, j), others.begin),
+                others.count());
       }
     }
-    b_.publish(number);
+    b_.publish(staged(j));
   }
 
   /// All replicas' values of chunk j, `offset` elements into it: own ones where they lie.
@@ -81,57 +94,34 @@ class Staged {
     return all;
   }
 
-  void each_adds_all() {
-    const auto number = [](std::uint64_t j) { return static_cast<std::uint32_t>(j + 1); };
-    for (std::uint64_t i = 0; i < chunks_ + 1; ++i) {
-      stage(i, Slice{}, number(i));
-      if (i < 1) continue;
-      const std::uint64_t j = i - 1;
-      b_.await_others(number(j));
-      b_.reduce(pieces(j, 0), b_.output(chunk(j).begin), chunk(j).count(), Finish::yes);
-    }
-  }
-
-  void each_adds_its_part() {
-    const auto staged = [](std::uint64_t j) { return static_cast<std::uint32_t>(2 * j + 1); };
-    const auto summed = [](std::uint64_t j) { return static_cast<std::uint32_t>(2 * j + 4); };
-    for (std::uint64_t i = 0; i < chunks_ + 2; ++i) {
-      stage(i, part(i, b_.rank()), staged(i));
-      if (i >= 1) add_part(i - 1, staged(i - 1), summed(i - 1));
-      if (i >= 2) collect(i - 2, summed(i - 2));
-    }
-  }
-
-  /// Adds this rank's part of chunk j, if it has one: a small chunk is not divided among all.
-  void add_part(std::uint64_t j, std::uint32_t staged, std::uint32_t summed) {
-    if (j >= chunks_) return;
+  /// Adds this rank's part of chunk j, into its output and into everybody's slot.
+  void add_part(std::uint64_t j) {
     const Slice mine = part(j, b_.rank());
     if (mine.count() == 0) return;
-    b_.await_others(staged);
-    const Place targets[] = {b_.output(chunk(j).begin + mine.begin),
-                             shifted(result(b_.rank(), j), mine.begin)};
+    b_.await_others(staged(j));
+    std::vector<Place> targets{b_.output(chunk(j).begin + mine.begin)};
+    for (int step = 1; step < b_.ranks(); ++step) {
+      targets.push_back(shifted(region(b_.neighbour(step), 0, j), mine.begin));
+    }
     b_.reduce(pieces(j, mine.begin), targets, mine.count(), Finish::yes);
-    b_.publish(summed);
+    b_.publish(summed(j));
   }
 
-  void collect(std::uint64_t j, std::uint32_t number) {
+  /// Takes the others' sums of chunk j out of the own slot.
+  void collect(std::uint64_t j) {
     for (int step = 1; step < b_.ranks(); ++step) {
       const int peer = b_.neighbour(step);
       const Slice theirs = part(j, peer);
       if (theirs.count() == 0) continue;
-      b_.await(peer, number);
-      b_.copy(shifted(result(peer, j), theirs.begin), b_.output(chunk(j).begin + theirs.begin),
-              theirs.count());
+      b_.await(peer, summed(j));
+      b_.copy(shifted(region(b_.rank(), 0, j), theirs.begin),
+              b_.output(chunk(j).begin + theirs.begin), theirs.count());
     }
-  }
-
-  [[nodiscard]] Slice part(std::uint64_t j, int rank) const {
-    return split_evenly(chunk(j).count(), b_.ranks())[static_cast<std::size_t>(rank)];
   }
 
   Builder& b_;
   Slice all_;
-  std::uint64_t longest_;
+  std::uint64_t chunk_;
   std::uint64_t chunks_;
 };
 
@@ -139,7 +129,8 @@ class Staged {
 
 std::string refuses_staged(const Request& request, const Layout& layout) {
   if (layout.ranks() == 1) return "there is only one rank";
-  const std::uint64_t chunk = std::max<std::uint64_t>(request.chunk, 1);
+  if (request.count == 0) return {};
+  const std::uint64_t chunk = Staged::chunk_length(request, layout);
   if (request.count / chunk > kMostChunks) {
     return fmt::format("{} elements are more than {} chunks of {}", request.count, kMostChunks,
                        chunk);
@@ -148,11 +139,7 @@ std::string refuses_staged(const Request& request, const Layout& layout) {
 }
 
 std::uint64_t staged_slot_elements(const Request& request, const Layout& layout) {
-  std::uint64_t most = 0;
-  for (int rank = 0; rank < layout.ranks(); ++rank) {
-    most = std::max(most, Staged::slot_elements(request, layout, rank));
-  }
-  return most;
+  return request.count == 0 ? 0 : Staged::slot_elements(request, layout, layout.most_replicas());
 }
 
 Plan all_reduce_staged(const Request& request, const Layout& layout, int rank) {

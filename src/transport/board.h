@@ -1,17 +1,17 @@
 // Board: what one rank of a group shows the others, in memory they all can read: how far it is,
-// what it asked for, and small data. Written by its own rank only.
+// what it asked for, and small data. Written by its own rank only, but for sums that a plan lets
+// peers store in its slots.
 //
 // Lies in the heap for ranks that are threads and in a segment for ranks that are processes, so
 // it holds no pointers that the others would follow, but for `exposure`, which only threads use.
 //
-// A board is followed in memory by plan::kSlots desks: a flag and `slot_bytes` of data.
+// Small slots lie on its desks, next to a flag; larger ones on the rank's stage (stage.h).
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <new>
 #include <optional>
 
 #include "base/atomic_box.h"
@@ -33,15 +33,17 @@ struct Flag {
   std::atomic<std::uint64_t> fingerprint = 0;
 };
 
-struct Desk {
-  Flag flag;
+/// A slot of few bytes lies in the flag's cache line, so that both arrive together; a larger one
+/// begins with the next line.
+struct alignas(64) Desk {
+  static constexpr std::size_t kWithFlag = 48;  // bytes
+  static constexpr std::size_t kBytes = kMostOffered;
 
-  [[nodiscard]] std::byte* data(Staging staging) noexcept {
-    auto* first = reinterpret_cast<std::byte*>(this + 1);
-    return staging == Staging::with_flag ? first : first + kBytesWithFlag;
-  }
+  Flag flag;
+  std::array<std::byte, kWithFlag> with_flag;
+  std::array<std::byte, kBytes> behind;
 };
-static_assert(sizeof(Desk) + kBytesWithFlag == 64);
+static_assert(offsetof(Desk, behind) == 64);
 
 struct alignas(64) Board {
   struct alignas(64) Plain {
@@ -51,28 +53,15 @@ struct alignas(64) Board {
   struct alignas(64) Ledger {
     std::atomic<std::uint64_t> begun = 0;  // last sequence whose entry is valid
     std::atomic<bool> left = false;
+    std::atomic<std::uint64_t> stage = 0;  // where it lies in the segment, in processes; 0: none
     std::array<AtomicBox<wire::Descriptor>, kLedger> entries;  // ordered by begun
   };
 
   Plain plain;
   Ledger ledger;
   alignas(64) std::atomic<bool> touching = false;  // this rank is at a peer's memory
+  std::array<Desk, plan::kSlots> desks;            // used in turn
 
-  /// Bytes of a board and its desks.
-  static constexpr std::size_t bytes(std::size_t slot_bytes) noexcept {
-    return sizeof(Board) + plan::kSlots * desk_bytes(slot_bytes);
-  }
-  /// Makes one in zeroed memory of bytes(slot_bytes), aligned to a cache line.
-  static Board* make(std::byte* memory, std::size_t slot_bytes) {
-    auto* board = new (memory) Board;
-    for (std::uint64_t i = 0; i < plan::kSlots; ++i) new (&board->desk(i, slot_bytes)) Desk;
-    return board;
-  }
-
-  Desk& desk(std::uint64_t turn, std::size_t slot_bytes) noexcept {
-    auto* first = reinterpret_cast<std::byte*>(this + 1);
-    return *reinterpret_cast<Desk*>(first + turn % plan::kSlots * desk_bytes(slot_bytes));
-  }
   /// What the rank asked for; empty if it has not yet, or too long ago.
   [[nodiscard]] std::optional<wire::Descriptor> request(std::uint64_t sequence) const {
     const std::uint64_t begun = ledger.begun.load(std::memory_order_acquire);
@@ -80,11 +69,6 @@ struct alignas(64) Board {
     const wire::Descriptor entry = ledger.entries[sequence % kLedger].read();
     if (entry.sequence != sequence) return std::nullopt;  // overwritten, or about to be
     return entry;
-  }
-
- private:
-  static constexpr std::size_t desk_bytes(std::size_t slot_bytes) noexcept {
-    return (sizeof(Desk) + kBytesWithFlag + slot_bytes + 63) / 64 * 64;
   }
 };
 

@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <cassert>
 #include <chrono>
+#include <cstring>
 #include <optional>
 #include <utility>
 
+#include "base/cache_line.h"
 #include "transport/mismatch.h"
 
 namespace lockstep::transport {
@@ -15,20 +18,26 @@ constexpr std::uint64_t stamp(std::uint64_t sequence, std::uint32_t stage) noexc
   return (sequence << 16) | stage;
 }
 
+/// Whether a rank looks at the others' progress in that operation.
+constexpr bool looks(std::uint64_t sequence) noexcept { return sequence % kLookEvery == 0; }
+
+/// Slots of so many bytes are claimed ahead; with more, what is claimed too early costs more than
+/// it saves.
+constexpr std::size_t kClaimed = 512;
+
 /// How long a rank that has seen a disagreement waits for the others' requests before it reports.
 constexpr std::chrono::milliseconds kPatience{100};
 
 }  // namespace
 
 BoardLink::BoardLink(std::vector<int> members, int rank, std::vector<Gate*> gates, Failure& failure,
-                     SpinPolicy spin, std::size_t slot_bytes)
+                     SpinPolicy spin)
     : members_(std::move(members)),
       rank_(rank),
       gates_(std::move(gates)),
       boards_(members_.size(), nullptr),
       failure_(failure),
       spin_(spin),
-      slot_bytes_(slot_bytes),
       agreed_(members_.size(), 0) {}
 
 Board* BoardLink::look_up(int rank) const {
@@ -37,49 +46,85 @@ Board* BoardLink::look_up(int rank) const {
   return found;
 }
 
-int BoardLink::begin(const wire::Descriptor& descriptor, const Exposure& mine, Staging staging) {
+int BoardLink::laggard(std::uint64_t sequence) const {
   // Looking at every rank costs a cache line each, so only now and then.
-  const bool look = descriptor.sequence % kLookEvery == 0;
-  if (look && descriptor.sequence > kMaxLead) {
-    for (int peer = 0; peer < size(); ++peer) {
-      if (peer == rank_) continue;
-      const Board* theirs = board(peer);
-      if (theirs == nullptr ||
-          theirs->ledger.begun.load(std::memory_order_acquire) < descriptor.sequence - kMaxLead) {
-        return peer;
-      }
+  if (!looks(sequence) || sequence <= kMaxLead) return kNobody;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank_) continue;
+    const Board* theirs = board(peer);
+    if (theirs == nullptr ||
+        theirs->ledger.begun.load(std::memory_order_acquire) < sequence - kMaxLead) {
+      return peer;
     }
   }
-  Board& mine_shown = own();
+  return kNobody;
+}
+
+void BoardLink::enter_operation(const wire::Descriptor& descriptor, std::size_t slot) {
   sequence_ = descriptor.sequence;
   fingerprint_ = wire::fingerprint(descriptor);
-  staging_ = staging;
+  slot_ = slot;
   disagreed_ = false;
-  if (staging != Staging::none) ++slot_operations_;
-  mine_shown.plain.exposure = &mine;
-  mine_shown.ledger.entries[sequence_ % kLedger].write(descriptor);
-  mine_shown.ledger.begun.store(sequence_, std::memory_order_release);
-  if (look) gate(rank_).notify();  // somebody ahead may wait for just this
+  other_minded_ = kNobody;
+  if (slot > 0) ++slot_operations_;
+}
+
+void BoardLink::enter_in_ledger(const wire::Descriptor& descriptor) {
+  Board::Ledger& ledger = own().ledger;
+  ledger.entries[sequence_ % kLedger].write(descriptor);
+  ledger.begun.store(sequence_, std::memory_order_release);
+}
+
+void BoardLink::raise_flag(std::uint32_t stage) {
+  Flag& flag = flag_of(own());
+  flag.fingerprint.store(fingerprint_, std::memory_order_relaxed);
+  flag.stamp.store(stamp(sequence_, stage), std::memory_order_release);
+}
+
+int BoardLink::begin(const wire::Descriptor& descriptor, const Exposure& mine, std::size_t slot) {
+  if (const int late = laggard(descriptor.sequence); late != kNobody) return late;
+  enter_operation(descriptor, slot);
+  own().plain.exposure = &mine;
+  enter_in_ledger(descriptor);
+  if (looks(sequence_)) gate(rank_).notify();  // somebody ahead may wait for just this
+  return kNobody;
+}
+
+int BoardLink::offer(const wire::Descriptor& descriptor, std::size_t slot,
+                     std::span<const std::byte> data, std::uint32_t stage) {
+  assert(slot <= kMostOffered && data.size() <= slot);
+  if (const int late = laggard(descriptor.sequence); late != kNobody) return late;
+  enter_operation(descriptor, slot);
+  std::memcpy(BoardLink::slot(rank_), data.data(), data.size());
+  raise_flag(stage);
+  // While the data is on its way: the next operation may be like this one, and its desk has been
+  // read by everybody who is as far as we are.
+  if (slot <= kClaimed) {
+    const Desk& next = own().desks[(slot_operations_ + 1) % plan::kSlots];
+    claim_lines(reinterpret_cast<const std::byte*>(&next), offsetof(Desk, behind));
+    if (slot > Desk::kWithFlag) claim_lines(next.behind.data(), slot);
+  }
+  // The flag says what the data belongs to; the ledger is for reports.
+  enter_in_ledger(descriptor);
+  gate(rank_).notify();
   return kNobody;
 }
 
 void BoardLink::publish(std::uint32_t stage) {
-  Flag& flag =
-      staging_ != Staging::none ? own().desk(slot_operations_, slot_bytes_).flag : own().plain.flag;
-  flag.fingerprint.store(fingerprint_, std::memory_order_relaxed);
-  flag.stamp.store(stamp(sequence_, stage), std::memory_order_release);
+  raise_flag(stage);
   gate(rank_).notify();
 }
 
 bool BoardLink::reached(int peer, std::uint32_t stage) {
   Board* theirs = board(peer);
   if (theirs == nullptr) return false;
-  if (staging_ != Staging::none) {
-    const Flag& flag = theirs->desk(slot_operations_, slot_bytes_).flag;
+  if (slot_ > 0) {
+    const Flag& flag = desk(*theirs).flag;
     if (flag.stamp.load(std::memory_order_acquire) < stamp(sequence_, stage)) return false;
     // The desk keeps this operation's fingerprint until the next but one slot operation, so it can
     // be compared without looking into the ledger.
     if (flag.fingerprint.load(std::memory_order_relaxed) == fingerprint_) return true;
+    other_minded_ = peer;
     notice_disagreement();
     return false;
   }
@@ -89,7 +134,9 @@ bool BoardLink::reached(int peer, std::uint32_t stage) {
 }
 
 std::byte* BoardLink::slot(int peer) {
-  return board(peer)->desk(slot_operations_, slot_bytes_).data(staging_);
+  if (slot_ > Desk::kBytes) return staged(peer);
+  Desk& there = desk(*board(peer));
+  return slot_ <= Desk::kWithFlag ? there.with_flag.data() : there.behind.data();
 }
 
 bool BoardLink::spin(FunctionRef<bool()> done) {
@@ -183,6 +230,15 @@ void BoardLink::report_mismatch() {
     }
     why = mismatch(at, rows, members_);
     if (!why.culprits().empty()) break;
+  }
+  // Its flag said so; it was held up before it could say what it asked for.
+  if (why.culprits().empty() && other_minded_ != kNobody) {
+    why = {ErrorKind::mismatch,
+           Code::invalid_argument,
+           fmt::format("rank {} asked for something else than rank {} in operation {}, and has not "
+                       "said for what",
+                       member(other_minded_), member(rank_), sequence_),
+           {member(other_minded_)}};
   }
   fail(why);
 }

@@ -1,8 +1,8 @@
 // BoardLink: the part of a link that is the same for all ranks that share memory, threads or
 // processes: publishing and awaiting stages, comparing requests, noticing who left, waiting.
 //
-// publish() is a store to the own board, await polls the peer's. Small operations go through slots,
-// which lie next to a flag of their own, so that flag and data arrive in one cache line. No clock
+// publish() is a store to the own board, await polls the peer's. Small operations go through slots
+// on a desk, next to a flag of their own, so that flag and data arrive in one cache line. No clock
 // is read and no lock is taken unless a wait is long or something fails.
 #pragma once
 
@@ -21,11 +21,13 @@ class BoardLink : public Link {
  public:
   [[nodiscard]] int rank() const noexcept final { return rank_; }
   [[nodiscard]] int size() const noexcept final { return static_cast<int>(members_.size()); }
-  int begin(const wire::Descriptor& descriptor, const Exposure& mine, Staging staging) override;
+  int begin(const wire::Descriptor& descriptor, const Exposure& mine, std::size_t slot) override;
+  int offer(const wire::Descriptor& descriptor, std::size_t slot, std::span<const std::byte> data,
+            std::uint32_t stage) final;
   void publish(std::uint32_t stage) final;
   bool reached(int peer, std::uint32_t stage) final;
   std::byte* slot(int peer) final;
-  [[nodiscard]] std::size_t slot_bytes() const noexcept final { return slot_bytes_; }
+  [[nodiscard]] std::size_t slot_bytes() const noexcept override { return Desk::kBytes; }
 
   [[nodiscard]] bool failed() const noexcept final { return failure_.raised(); }
   [[nodiscard]] Status failure() const final { return failure_.cause(); }
@@ -41,7 +43,7 @@ class BoardLink : public Link {
   /// `members` are ranks of the generation, in the group's order; `gates`, by that order, are where
   /// others sleep while they wait for a rank.
   BoardLink(std::vector<int> members, int rank, std::vector<Gate*> gates, Failure& failure,
-            SpinPolicy spin, std::size_t slot_bytes);
+            SpinPolicy spin);
 
   /// The rank's board, or null if it has made none yet.
   [[nodiscard]] Board* board(int rank) const {
@@ -51,6 +53,8 @@ class BoardLink : public Link {
   void set_board(int rank, Board* board) const { boards_[static_cast<std::size_t>(rank)] = board; }
   /// Asked until a board is set.
   [[nodiscard]] virtual Board* find_board(int /*rank*/) const { return nullptr; }
+  /// Where the rank's slot lies in this operation, if it is too large for a desk.
+  [[nodiscard]] virtual std::byte* staged(int /*rank*/) { return nullptr; }
   /// The rank takes part in nothing more.
   [[nodiscard]] virtual bool has_left(int peer) const = 0;
 
@@ -62,6 +66,17 @@ class BoardLink : public Link {
   void notice_disagreement();
 
  private:
+  [[nodiscard]] Desk& desk(Board& board) const noexcept {
+    return board.desks[slot_operations_ % plan::kSlots];
+  }
+  [[nodiscard]] Flag& flag_of(Board& board) const noexcept {
+    return slot_ > 0 ? desk(board).flag : board.plain.flag;
+  }
+  /// The peer that is so far behind that nobody may start; kNobody: none.
+  [[nodiscard]] int laggard(std::uint64_t sequence) const;
+  void enter_operation(const wire::Descriptor& descriptor, std::size_t slot);
+  void raise_flag(std::uint32_t stage);
+  void enter_in_ledger(const wire::Descriptor& descriptor);
   Board* look_up(int rank) const;
   [[nodiscard]] bool has_arrived(int peer) const;
   /// First contact: compares descriptors once per peer and operation.
@@ -77,12 +92,12 @@ class BoardLink : public Link {
   mutable std::vector<Board*> boards_;
   Failure& failure_;
   SpinPolicy spin_;
-  std::size_t slot_bytes_;
   std::uint64_t sequence_ = 0;
   std::uint64_t fingerprint_ = 0;
   std::uint64_t slot_operations_ = 0;
-  Staging staging_ = Staging::none;
+  std::size_t slot_ = 0;  // bytes of this operation's slots
   bool disagreed_ = false;
+  int other_minded_ = kNobody;         // whose flag showed it
   std::vector<std::uint64_t> agreed_;  // per peer: last sequence whose descriptors were compared
 };
 

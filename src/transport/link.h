@@ -38,16 +38,7 @@ struct Exposure {
   Pieces output;
 };
 
-/// Whether the operation's plan uses slots (plan::Buffer::slot), and where their data begins:
-/// behind the flag in its cache line, so that both arrive together, or in the next line, for more
-/// than fits.
-enum class Staging : std::uint8_t { none, with_flag, slots };
-
-/// What an operation of so many bytes uses; the same on all ranks.
-inline constexpr std::size_t kBytesWithFlag = 48;
-constexpr Staging staging_for(std::uint64_t bytes) noexcept {
-  return bytes <= kBytesWithFlag ? Staging::with_flag : Staging::slots;
-}
+inline constexpr std::size_t kMostOffered = 8192;  // bytes
 
 class Link : public GroupEnd {
  public:
@@ -55,9 +46,15 @@ class Link : public GroupEnd {
   /// everybody's are where the others can reach them as these are.
   [[nodiscard]] virtual plan::Access access(const Exposure& mine) const noexcept = 0;
 
-  /// Starts the operation described; `mine` outlives its end. kNobody: started. Else the peer that
-  /// is so far behind that starting must wait for it: try again.
-  virtual int begin(const wire::Descriptor& descriptor, const Exposure& mine, Staging staging) = 0;
+  /// Starts the operation described; `mine` outlives its end. `slot` is how many bytes its plan
+  /// needs of a slot (plan::Buffer::slot) at most, the same on all ranks; 0: it uses none. kNobody:
+  /// started. Else the peer that is so far behind that starting must wait for it: try again.
+  /// SystemError if there is no memory for the slot.
+  virtual int begin(const wire::Descriptor& descriptor, const Exposure& mine, std::size_t slot) = 0;
+  /// begin(), `data` into the own slot, publish(stage): the first steps of a small operation in one
+  /// call. `slot` is at most kMostOffered.
+  virtual int offer(const wire::Descriptor& descriptor, std::size_t slot,
+                    std::span<const std::byte> data, std::uint32_t stage) = 0;
   /// kNobody: all that was sent has left the caller's memory and the operation is over for this
   /// link. Else the peer that has not taken its bytes yet: try again.
   virtual int end() = 0;
@@ -75,8 +72,9 @@ class Link : public GroupEnd {
   /// A peer's buffers. Valid once `reached` was true for that peer in this operation; own ones
   /// always.
   virtual const Exposure& exposed(int peer) = 0;
-  /// Base of the slot a rank uses in this operation; slot_bytes() long.
+  /// Base of the slot a rank uses in this operation. A peer's: once `reached` was true for it.
   virtual std::byte* slot(int peer) = 0;
+  /// What begin() can be asked for.
   [[nodiscard]] virtual std::size_t slot_bytes() const noexcept = 0;
 
   // Peers' memory. After a failure a caller takes its buffers back, so touching a peer's is

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <new>
 #include <utility>
 
 namespace lockstep::transport {
@@ -92,31 +91,15 @@ void MemoryGeneration::fail(const Status& why) noexcept {
   for (int rank = 0; rank < ranks_; ++rank) gate(rank).notify();
 }
 
-namespace {
-constexpr std::size_t kBoardBytes = Board::bytes(MemoryLink::kSlotBytes);
-constexpr std::align_val_t kBoardAlignment{alignof(Board)};
-}  // namespace
-
-void MemoryGroup::Free::operator()(std::byte* memory) const noexcept {
-  ::operator delete(memory, kBoardAlignment);
-}
-
 MemoryGroup::MemoryGroup(std::shared_ptr<MemoryGeneration> generation, std::vector<int> members)
     : generation_(std::move(generation)),
       members_(std::move(members)),
-      boards_(
-          static_cast<std::byte*>(::operator new(members_.size() * kBoardBytes, kBoardAlignment))),
-      channels_(std::make_unique<Channel[]>(members_.size() * members_.size())) {
-  for (std::size_t rank = 0; rank < members_.size(); ++rank) {
-    Board::make(boards_.get() + rank * kBoardBytes, MemoryLink::kSlotBytes);
-  }
-}
+      boards_(std::make_unique<Board[]>(members_.size())),
+      channels_(std::make_unique<Channel[]>(members_.size() * members_.size())) {}
 
 MemoryGroup::~MemoryGroup() = default;
 
-Board& MemoryGroup::board(int rank) noexcept {
-  return *reinterpret_cast<Board*>(boards_.get() + static_cast<std::size_t>(rank) * kBoardBytes);
-}
+Board& MemoryGroup::board(int rank) noexcept { return boards_[static_cast<std::size_t>(rank)]; }
 
 MemoryGroup::Channel& MemoryGroup::channel(int from, int to) noexcept {
   return channels_[static_cast<std::size_t>(from) * members_.size() + static_cast<std::size_t>(to)];
@@ -141,7 +124,7 @@ void MemoryGroup::leave(int rank) noexcept {
 
 MemoryLink::MemoryLink(std::shared_ptr<MemoryGroup> group, int rank)
     : BoardLink(group->members(), rank, group->gates(), group->generation().failure(),
-                SpinPolicy::for_threads(group->generation().ranks(), usable_cores()), kSlotBytes),
+                SpinPolicy::for_threads(group->generation().ranks(), usable_cores())),
       group_(std::move(group)),
       generation_(group_->generation()) {
   for (int each = 0; each < size(); ++each) set_board(each, &group_->board(each));

@@ -73,17 +73,12 @@ class MemoryGroup {
 
   std::shared_ptr<MemoryGeneration> generation_;
   std::vector<int> members_;
-  struct Free {
-    void operator()(std::byte* memory) const noexcept;
-  };
-  std::unique_ptr<std::byte, Free> boards_;
+  std::unique_ptr<Board[]> boards_;
   std::unique_ptr<Channel[]> channels_;  // size * size, by (from, to)
 };
 
 class MemoryLink final : public BoardLink {
  public:
-  static constexpr std::size_t kSlotBytes = 8192;
-
   MemoryLink(std::shared_ptr<MemoryGroup> group, int rank);
   ~MemoryLink() override;
 

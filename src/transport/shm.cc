@@ -1,5 +1,6 @@
 #include "transport/shm.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -14,11 +15,11 @@ namespace lockstep::transport {
 namespace {
 
 constexpr std::size_t kPage = 4096;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
 /// Room, not memory: what a rank could ever want to share. Not a power of two: an AMD core finds a
 /// line in its first cache by a hash of the low address bits, and ranks' buffers that lie alike in
 /// arenas 64 GiB apart would drive each other out with every access (a sum of two 1 MiB: 87 us
 /// instead of 13).
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kArenaBytes = (std::size_t{64} << 30) + kHugePage;
 constexpr std::size_t kMostReplicas = 256;  // of one rank
 constexpr std::size_t kGroups = 1024;       // of one rank in one generation
@@ -120,7 +121,8 @@ std::byte* ShmHost::find(int index, std::uint64_t group, std::size_t bytes) cons
 
 std::byte* ShmHost::at(int index, std::uint64_t offset, std::uint64_t bytes) const noexcept {
   const std::uint64_t begin = static_cast<std::uint64_t>(index) * arena_bytes_;
-  if (offset < begin || bytes > arena_bytes_ || offset - begin > arena_bytes_ - bytes) {
+  const std::uint64_t first = begin + round_up(sizeof(RankHeader), kPage);
+  if (offset < first || bytes > arena_bytes_ || offset - begin > arena_bytes_ - bytes) {
     return nullptr;
   }
   return segment_->data() + offset;
@@ -171,15 +173,16 @@ ShmLink::ShmLink(ShmHost& host, std::uint64_t group, std::vector<int> members,
             for (const int index : indices) gates.push_back(&host.gate(index));
             return gates;
           }(),
-          failure, host.spin_policy(), kSlotBytes),
+          failure, host.spin_policy()),
       host_(host),
       group_(group),
       indices_(std::move(indices)),
       failure_(failure),
+      stages_(indices_.size(), nullptr),
       peers_(indices_.size()) {
   for (auto& peer : peers_) peer = std::make_unique<Peer>();
   std::byte* block = host_.reserve(block_bytes());
-  set_board(rank, Board::make(block, kSlotBytes));
+  set_board(rank, new (block) Board);
   host_.announce(group_, block);
 }
 
@@ -187,7 +190,7 @@ ShmLink::~ShmLink() = default;
 
 std::size_t ShmLink::block_bytes() const noexcept {
   const std::size_t rings = indices_.size() * Ring::bytes(ring_bytes(size()));
-  return round_up(Board::bytes(kSlotBytes), 64) + round_up(sizeof(Shown), 64) + rings;
+  return sizeof(Board) + round_up(sizeof(Shown), 64) + rings;
 }
 
 Board* ShmLink::find_board(int rank) const {
@@ -207,8 +210,7 @@ void ShmLink::leave() noexcept {
 }
 
 ShmLink::Shown& ShmLink::shown_by(int rank) const noexcept {
-  return *reinterpret_cast<Shown*>(reinterpret_cast<std::byte*>(board(rank)) +
-                                   round_up(Board::bytes(kSlotBytes), 64));
+  return *reinterpret_cast<Shown*>(board(rank) + 1);
 }
 
 Ring ShmLink::ring(int from, int to) const noexcept {
@@ -234,12 +236,36 @@ plan::Access ShmLink::access(const Exposure& mine) const noexcept {
   return all ? plan::Access::shared : plan::Access::slots;
 }
 
-int ShmLink::begin(const wire::Descriptor& descriptor, const Exposure& mine, Staging staging) {
-  if (const int late = BoardLink::begin(descriptor, mine, staging); late != kNobody) return late;
+int ShmLink::begin(const wire::Descriptor& descriptor, const Exposure& mine, std::size_t slot) {
+  if (slot > Desk::kBytes) have_stage();
+  if (const int late = BoardLink::begin(descriptor, mine, slot); late != kNobody) return late;
   mine_ = &mine;
   operation_ = descriptor.sequence;
-  if (staging == Staging::none) show(mine);
+  if (slot == 0) show(mine);
+  if (slot > Desk::kBytes) slot_at_ = stage_.next(slot);
   return kNobody;
+}
+
+// Most groups never need one, so it is made when it is needed.
+void ShmLink::have_stage() {
+  std::byte*& mine = stages_[static_cast<std::size_t>(rank())];
+  if (mine != nullptr) return;
+  mine = host_.reserve(stage_.bytes());
+  own().ledger.stage.store(host_.offset_of(mine), std::memory_order_release);
+}
+
+std::byte* ShmLink::staged(int rank) {
+  std::byte*& stage = stages_[static_cast<std::size_t>(rank)];
+  if (stage == nullptr) {
+    stage = host_.at(indices_[static_cast<std::size_t>(rank)],
+                     board(rank)->ledger.stage.load(std::memory_order_acquire), stage_.bytes());
+  }
+  if (stage == nullptr) {
+    throw SystemError(fmt::format(
+        "rank {} shows a stage outside of its memory: its part of the segment is damaged",
+        member(rank)));
+  }
+  return stage + slot_at_;
 }
 
 void ShmLink::show(const Exposure& mine) noexcept {

@@ -1,10 +1,10 @@
 // The shared-memory transport: ranks are processes of one host.
 //
-// The host's ranks map one segment, in which each has an arena of its own. A rank's boards, rings
-// and exposed buffers lie in its arena; it alone writes there, but for results that a plan lets
-// peers store in its exposed buffers, and the read position of its rings. Nothing in the segment
-// is a pointer, nothing there is locked, and numbers that came from a peer are checked before they
-// are used as places.
+// The host's ranks map one segment, in which each has an arena of its own. A rank's boards, rings,
+// stages and exposed buffers lie in its arena; it alone writes there, but for results that a plan
+// lets peers store in its slots and exposed buffers, and the read position of its rings. Nothing in
+// the segment is a pointer, nothing there is locked, and numbers that came from a peer are checked
+// before they are used as places.
 //
 // A peer finds a rank's boards in that rank's directory, by the id of the group. Buffers that lie
 // in the arena (allocate()) are read and written by the peers in place; others go through slots and
@@ -27,6 +27,7 @@
 #include "transport/board_link.h"
 #include "transport/failure.h"
 #include "transport/ring.h"
+#include "transport/stage.h"
 
 namespace lockstep::transport {
 
@@ -90,7 +91,7 @@ class ShmHost {
 
 class ShmLink final : public BoardLink {
  public:
-  static constexpr std::size_t kSlotBytes = std::size_t{512} << 10;
+  static constexpr std::size_t kSlotBytes = std::size_t{768} << 10;
   /// Pieces of one operation that can be exposed; with more it goes through slots.
   static constexpr std::size_t kMostPieces = 4096;
 
@@ -100,7 +101,8 @@ class ShmLink final : public BoardLink {
   ~ShmLink() override;
 
   [[nodiscard]] plan::Access access(const Exposure& mine) const noexcept override;
-  int begin(const wire::Descriptor& descriptor, const Exposure& mine, Staging staging) override;
+  int begin(const wire::Descriptor& descriptor, const Exposure& mine, std::size_t slot) override;
+  [[nodiscard]] std::size_t slot_bytes() const noexcept override { return kSlotBytes; }
   int end() override;
   void send(int to, std::span<const std::byte> bytes) override;
   std::size_t receive(int from, std::span<std::byte> bytes) override;
@@ -115,11 +117,13 @@ class ShmLink final : public BoardLink {
   struct Peer;
 
   [[nodiscard]] Board* find_board(int rank) const override;
+  [[nodiscard]] std::byte* staged(int rank) override;
   [[nodiscard]] bool has_left(int peer) const override;
   [[nodiscard]] std::size_t block_bytes() const noexcept;
   [[nodiscard]] Shown& shown_by(int rank) const noexcept;
   /// The ring from one member to another, which lies in the sender's block.
   [[nodiscard]] Ring ring(int from, int to) const noexcept;
+  void have_stage();
   void show(const Exposure& mine) noexcept;
   /// Puts into the rings what goes now.
   void flush();
@@ -130,6 +134,9 @@ class ShmLink final : public BoardLink {
   Failure& failure_;
   const Exposure* mine_ = nullptr;
   std::uint64_t operation_ = 0;
+  Stage stage_{kSlotBytes};
+  std::size_t slot_at_ = 0;         // on everybody's stage, in this operation
+  std::vector<std::byte*> stages_;  // by rank; null: not known yet
   std::vector<std::unique_ptr<Peer>> peers_;
   std::vector<int> unsent_;  // peers with bytes still to be put into their rings
 };

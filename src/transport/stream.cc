@@ -79,9 +79,9 @@ bool StreamLink::suspect(int peer) const noexcept {
 }
 
 int StreamLink::begin(const wire::Descriptor& descriptor, const Exposure& /*mine*/,
-                      Staging staging) {
+                      std::size_t slot) {
   assert(unsent_.empty());
-  if (staging != Staging::none) no_shared_access();
+  if (slot > 0) no_shared_access();
   descriptor_ = descriptor;
   sequence_ = descriptor.sequence;
   fingerprint_ = wire::fingerprint(descriptor);
@@ -279,6 +279,12 @@ void StreamLink::no_shared_access() noexcept {
   assert(!"a plan for shared memory was given to a stream link");
   fail({ErrorKind::internal, Code::internal,
         "a plan for shared memory was given to a stream link; this is a bug of lockstep"});
+}
+
+int StreamLink::offer(const wire::Descriptor& /*descriptor*/, std::size_t /*slot*/,
+                      std::span<const std::byte> /*data*/, std::uint32_t /*stage*/) {
+  no_shared_access();
+  return kNobody;
 }
 
 void StreamLink::publish(std::uint32_t /*stage*/) { no_shared_access(); }

@@ -63,7 +63,9 @@ class StreamLink final : public Link {
   [[nodiscard]] plan::Access access(const Exposure& /*mine*/) const noexcept override {
     return plan::Access::messages;
   }
-  int begin(const wire::Descriptor& descriptor, const Exposure& mine, Staging staging) override;
+  int begin(const wire::Descriptor& descriptor, const Exposure& mine, std::size_t slot) override;
+  int offer(const wire::Descriptor& descriptor, std::size_t slot, std::span<const std::byte> data,
+            std::uint32_t stage) override;
   int end() override;
   void send(int to, std::span<const std::byte> bytes) override;
   std::size_t receive(int from, std::span<std::byte> bytes) override;

@@ -171,6 +171,23 @@ TEST(Mismatch, BatchesWithOtherPiecesDisagree) {
   same_everywhere<Mismatch>(thrown);
 }
 
+TEST(Mismatch, IsFoundInACallThatRepeatsTheOneBefore) {
+  for (const std::size_t count : {4, 64, 1000}) {
+    const auto thrown = outcomes(3, [&](Session& group) {
+      std::vector<float> x(count, 1);
+      for (int i = 0; i < 40; ++i) group.all_reduce(Op::sum, std::span(x));
+      // Rank 1 goes another way; the others repeat.
+      if (group.rank() == 1) {
+        group.all_reduce(Op::max, std::span(x));
+      } else {
+        group.all_reduce(Op::sum, std::span(x));
+      }
+    });
+    const Error kept = same_everywhere<Mismatch>(thrown);
+    EXPECT_EQ(kept.culprits(), std::vector<int>{1}) << count;
+  }
+}
+
 TEST(Failure, IsStickyAndLaterCallsThrowAtOnce) {
   outcomes(3, [](Session& group) {
     std::vector<float> x(group.rank() == 1 ? 5 : 4);

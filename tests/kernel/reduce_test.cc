@@ -176,7 +176,7 @@ std::vector<Op> ops() {
   return supported;
 }
 
-constexpr std::size_t kCounts[] = {0, 1, 3, 7, 63, 64, 65, 1000};
+constexpr std::size_t kCounts[] = {0, 1, 3, 7, 15, 16, 17, 63, 64, 65, 1000, 2049};
 
 template <class T>
 class Reduce : public testing::Test {

@@ -113,6 +113,15 @@ TEST(Check, FindsRanksThatDifferInUsingSlots) {
   EXPECT_THAT(problem_of(c), HasSubstr("differ in whether slots are used"));
 }
 
+TEST(Check, FindsRanksThatDifferInTheLengthOfSlots) {
+  Case c = all_reduce("slots", 3);
+  c.plans[1].slot_most += 1;
+  EXPECT_THAT(problem_of(c), HasSubstr("elements of slots of"));
+  c = all_reduce("slots", 3);
+  for (Plan& plan : c.plans) plan.slot_most = plan.slot_count - 1;
+  EXPECT_THAT(problem_of(c), HasSubstr("elements of slots of"));
+}
+
 TEST(Check, SeesAnotherAssociation) {
   Case c = all_reduce("one_pass", 4);
   EXPECT_EQ(check(c.request, c.layout, c.plans).order, Order::fixed_tree);

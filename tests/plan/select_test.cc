@@ -45,6 +45,24 @@ TEST(Select, SharedMemory) {
   EXPECT_EQ(chosen(1 << 20, {}, Kind::reduce_scatter), "shared");
 }
 
+TEST(Select, SlotsOfAnyNumberOfReplicas) {
+  const Algorithm& staged = *find_algorithm(Kind::all_reduce, "staged");
+  for (const int ranks : {2, 3, 4}) {
+    for (const int replicas : {1, 2, 3, 5, 8}) {
+      const Layout layout = Layout::uniform(ranks, replicas);
+      Request request{.kind = Kind::all_reduce, .count = 1 << 22};
+      request.counts.assign(static_cast<std::size_t>(ranks), request.count);
+      request.chunk = kChunkBytes / 4;
+      EXPECT_LE(staged.slot_elements(request, layout) * 4, 3 * kChunkBytes)
+          << ranks << " x " << replicas;
+      // With many, adding the own ones first is worth a message.
+      if (replicas > 2) continue;
+      const Setting setting{.layout = layout, .access = Access::slots};
+      EXPECT_EQ(choose(request, setting).algorithm->name, "staged") << ranks << " x " << replicas;
+    }
+  }
+}
+
 TEST(Select, Messages) {
   for (const int n : {2, 3, 4, 8, 13}) {
     const Setting setting{.layout = Layout::uniform(n), .access = Access::messages};

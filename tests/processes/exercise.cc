@@ -66,8 +66,8 @@ class Exercise {
       }
     }
     // Beyond slots, with several chunks and a rest.
-    reductions(DType::float32, 70'001);
-    reductions(DType::bfloat16, 150'001);
+    reductions(DType::float32, 300'001);
+    reductions(DType::bfloat16, 600'001);
     reductions(DType::float64, 300'000);
     moves(DType::int32, 70'001);
     for (const std::size_t count : {0, 1, 1000, 150'001}) rounded(count);
@@ -190,9 +190,11 @@ class Exercise {
     batch.run();
     for (const Place& part : parts) note("batch", part);
     Session half = group_.split({.color = group_.rank() % 2, .key = -group_.rank()});
-    const Place split = make(DType::float64, 400);
-    half.all_reduce(Op::sum, split.buffer());
-    note("split", split);
+    for (const std::size_t count : {400, 40'000}) {
+      const Place split = make(DType::float64, count);
+      half.all_reduce(Op::sum, split.buffer());
+      note("split", split);
+    }
     group_.barrier();
   }
 

@@ -49,7 +49,7 @@ const plan::Algorithm* random_algorithm(Random& random, const Task& task,
       continue;
     if (!algorithm.refuses(task.request, schedule.layout).empty()) continue;
     const plan::Plan plan = algorithm.make(task.request, schedule.layout, 0);
-    if (plan.slot_count * size_of(task.dtype) > transport::MemoryLink::kSlotBytes) continue;
+    if (plan.slot_most * size_of(task.dtype) > transport::Desk::kBytes) continue;
     usable.push_back(&algorithm);
   }
   return pick(random, usable);

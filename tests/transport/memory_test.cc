@@ -32,8 +32,8 @@ class MemoryLinks : public testing::Test {
     for (int rank = 0; rank < 3; ++rank) links_.push_back(fabric_.link(0, {0, 1, 2}, rank));
   }
   Link& link(int rank) { return *links_[static_cast<std::size_t>(rank)]; }
-  void begin(int rank, const wire::Descriptor& descriptor, Staging staging = Staging::none) {
-    ASSERT_EQ(link(rank).begin(descriptor, nothing_, staging), kNobody);
+  void begin(int rank, const wire::Descriptor& descriptor, std::size_t slot = 0) {
+    ASSERT_EQ(link(rank).begin(descriptor, nothing_, slot), kNobody);
   }
   /// A wait that gives up at once, but looks.
   bool look(int rank, int peer) {
@@ -68,7 +68,7 @@ TEST_F(MemoryLinks, SlotsAlternateAndKeepTheirFlags) {
       ++sequence;
       const auto value = [&](int rank) { return static_cast<int>(sequence * 2) + rank; };
       for (int rank = 0; rank < 2; ++rank) {
-        begin(rank, all_reduce(sequence), staging_for(bytes));
+        begin(rank, all_reduce(sequence), bytes);
         std::memset(link(rank).slot(rank), value(rank), bytes);
       }
       EXPECT_FALSE(link(1).reached(0, 1));
@@ -83,11 +83,43 @@ TEST_F(MemoryLinks, SlotsAlternateAndKeepTheirFlags) {
   }
 }
 
+TEST_F(MemoryLinks, AnOfferIsBeginSlotAndPublish) {
+  std::uint64_t sequence = 0;
+  for (const std::size_t bytes : {4U, 48U, 49U, 256U, 8192U}) {
+    for (int turn = 0; turn < 3; ++turn) {
+      ++sequence;
+      const auto value = [&](int rank) { return static_cast<std::byte>(sequence * 2 + rank); };
+      for (int rank = 0; rank < 2; ++rank) {
+        const std::vector<std::byte> data(bytes, value(rank));
+        ASSERT_EQ(link(rank).offer(all_reduce(sequence), bytes, data, 1), kNobody);
+      }
+      for (int rank = 0; rank < 2; ++rank) {
+        const int peer = 1 - rank;
+        ASSERT_TRUE(link(rank).reached(peer, 1));
+        const std::vector<std::byte> expected(bytes, value(peer));
+        EXPECT_EQ(std::memcmp(link(rank).slot(peer), expected.data(), bytes), 0) << bytes;
+      }
+    }
+  }
+}
+
+TEST_F(MemoryLinks, AnOfferOfAnotherOperationIsADisagreement) {
+  const std::vector<std::byte> data(4);
+  auto other = all_reduce(1);
+  other.count += 1;
+  ASSERT_EQ(link(1).offer(other, 4, data, 1), kNobody);
+  for (const int rank : {0, 2}) ASSERT_EQ(link(rank).offer(all_reduce(1), 4, data, 1), kNobody);
+  EXPECT_FALSE(link(0).reached(1, 1));
+  EXPECT_TRUE(link(0).failed());
+  EXPECT_EQ(link(0).failure().kind(), ErrorKind::mismatch);
+  EXPECT_EQ(link(0).failure().culprits(), std::vector<int>{1});
+}
+
 TEST_F(MemoryLinks, ASlotMayBePublishedInStages) {
   std::uint64_t sequence = 0;
   for (const std::size_t bytes : {96U, 1024U}) {
     ++sequence;
-    for (int rank = 0; rank < 2; ++rank) begin(rank, all_reduce(sequence), staging_for(bytes));
+    for (int rank = 0; rank < 2; ++rank) begin(rank, all_reduce(sequence), bytes);
     for (std::uint32_t stage = 1; stage <= 3; ++stage) {
       EXPECT_FALSE(link(1).reached(0, stage));
       const std::size_t at = std::size_t{31} * stage;
@@ -100,11 +132,11 @@ TEST_F(MemoryLinks, ASlotMayBePublishedInStages) {
 }
 
 TEST_F(MemoryLinks, ASmallSlotOfAnotherOperationIsADisagreement) {
-  begin(0, all_reduce(1), staging_for(4));
+  begin(0, all_reduce(1), 4);
   auto other = all_reduce(1);
   other.count += 1;
-  begin(1, other, staging_for(4));
-  begin(2, all_reduce(1), staging_for(4));
+  begin(1, other, 4);
+  begin(2, all_reduce(1), 4);
   link(1).publish(1);
   EXPECT_FALSE(link(0).reached(1, 1));
   EXPECT_TRUE(link(0).failed());
@@ -205,13 +237,13 @@ TEST_F(MemoryLinks, NobodyRunsFurtherAheadThanOthersRemember) {
   std::uint64_t sequence = 0;
   int held_by = kNobody;
   while (held_by == kNobody && sequence < 1000) {
-    held_by = link(0).begin(all_reduce(++sequence), nothing_, Staging::none);
+    held_by = link(0).begin(all_reduce(++sequence), nothing_, 0);
   }
   EXPECT_EQ(held_by, 1);
   EXPECT_LE(sequence, 64U);
   begin(1, all_reduce(20));
   begin(2, all_reduce(20));
-  EXPECT_EQ(link(0).begin(all_reduce(sequence), nothing_, Staging::none), kNobody);
+  EXPECT_EQ(link(0).begin(all_reduce(sequence), nothing_, 0), kNobody);
 }
 
 TEST_F(MemoryLinks, TheFirstFailureWins) {

@@ -67,7 +67,7 @@ class Streams : public testing::Test {
     return *mesh_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(peer)];
   }
   void begin_all(const wire::Descriptor& descriptor) {
-    for (auto& l : links_) l->begin(descriptor, {}, Staging::none);
+    for (auto& l : links_) l->begin(descriptor, {}, 0);
   }
   /// Receives exactly `size` bytes in one posted span.
   Bytes receive(int rank, int from, std::size_t size) {
@@ -166,29 +166,29 @@ TEST_F(Streams, APeerAheadIsLeftInItsConnection) {
   const Bytes second = pattern(50'000, 2);
   link(0).send(1, first);
   EXPECT_EQ(link(0).end(), kNobody);
-  link(0).begin(broadcast(2), {}, Staging::none);
+  link(0).begin(broadcast(2), {}, 0);
   link(0).send(1, second);
   settle();
   EXPECT_EQ(link(0).end(), 1) << "back-pressure: rank 1 takes no more than it asked for";
   EXPECT_EQ(receive(1, 0, first.size()), first);
   EXPECT_EQ(link(0).end(), 1);
   EXPECT_EQ(link(1).end(), kNobody);
-  link(1).begin(broadcast(2), {}, Staging::none);
+  link(1).begin(broadcast(2), {}, 0);
   EXPECT_EQ(receive(1, 0, second.size()), second);
 }
 
 TEST_F(Streams, ANameMayDiffer) {
   start(2);
-  link(0).begin(broadcast(1, 0, "w"), {}, Staging::none);
-  link(1).begin(broadcast(1, 0, "weight"), {}, Staging::none);
+  link(0).begin(broadcast(1, 0, "w"), {}, 0);
+  link(1).begin(broadcast(1, 0, "weight"), {}, 0);
   link(0).send(1, pattern(5));
   EXPECT_EQ(receive(1, 0, 5), pattern(5));
 }
 
 TEST_F(Streams, DisagreementIsFoundBeforeAnyByteIsDelivered) {
   start(3);
-  link(0).begin(broadcast(1, 0, "w"), {}, Staging::none);
-  link(2).begin(broadcast(1, 1, "w"), {}, Staging::none);
+  link(0).begin(broadcast(1, 0, "w"), {}, 0);
+  link(2).begin(broadcast(1, 1, "w"), {}, 0);
   link(0).send(2, pattern(28));
   settle();
   Bytes into(28, std::byte{0xEE});
@@ -206,9 +206,9 @@ TEST_F(Streams, DisagreementIsFoundBeforeAnyByteIsDelivered) {
 
 TEST_F(Streams, TheOddOneOutIsBlamedAlone) {
   start(3);
-  link(0).begin(broadcast(1, 1), {}, Staging::none);
-  link(1).begin(broadcast(1, 0), {}, Staging::none);
-  link(2).begin(broadcast(1, 0), {}, Staging::none);
+  link(0).begin(broadcast(1, 1), {}, 0);
+  link(1).begin(broadcast(1, 0), {}, 0);
+  link(2).begin(broadcast(1, 0), {}, 0);
   link(1).send(2, pattern(1));
   link(0).send(2, pattern(1));
   EXPECT_EQ(receive(2, 1, 1), pattern(1));
@@ -220,8 +220,8 @@ TEST_F(Streams, TheOddOneOutIsBlamedAlone) {
 TEST_F(Streams, BytesOfAnOperationThatIsOverHereAreAMismatch) {
   start(2);
   // Both think they are the root: both send, nobody receives.
-  link(0).begin(broadcast(1, 0), {}, Staging::none);
-  link(1).begin(broadcast(1, 1), {}, Staging::none);
+  link(0).begin(broadcast(1, 0), {}, 0);
+  link(1).begin(broadcast(1, 1), {}, 0);
   link(0).send(1, pattern(28));
   link(1).send(0, pattern(28));
   EXPECT_EQ(link(0).end(), kNobody);
@@ -239,7 +239,7 @@ TEST_F(Streams, BytesOfAnOperationThatIsOverHereAreAMismatch) {
 TEST_F(Streams, APeerThatWentOnWithoutSendingIsAMismatch) {
   start(2);
   begin_all(broadcast(1));
-  link(0).begin(broadcast(2, 0, "next"), {}, Staging::none);
+  link(0).begin(broadcast(2, 0, "next"), {}, 0);
   link(0).send(1, pattern(28));
   settle();
   Bytes into(28);
@@ -343,8 +343,8 @@ TEST_F(Streams, WaitSleepsAtThePoller) {
                       .clock = &*world_,
                       .peers = borrow(mesh_[1]),
                       .poller = poller.get()});
-  link(0).begin(broadcast(1), {}, Staging::none);
-  sleeper.begin(broadcast(1), {}, Staging::none);
+  link(0).begin(broadcast(1), {}, 0);
+  sleeper.begin(broadcast(1), {}, 0);
   const Bytes sent = pattern(30'000);
   world_->schedule_after(500ms, [&] { link(0).send(1, sent); });
   Bytes got(sent.size());

@@ -16,8 +16,9 @@
 namespace lockstep::tool {
 namespace {
 
-/// Slots of sessions whose ranks are threads.
-constexpr std::size_t kSlotBytes = 8192;
+/// Slots of sessions whose ranks are threads (access "shared"), and of processes ("slots").
+constexpr std::size_t kSlotBytesOfThreads = 8192;
+constexpr std::size_t kSlotBytesOfProcesses = std::size_t{768} << 10;
 constexpr int kMaxRanks = 4096;
 
 struct Options {
@@ -136,7 +137,7 @@ Question understand(const Options& options) {
       .dtype = dtypes[0],
       .shape = shape,
       .layout = plan::Layout(parse_replicas(options), hosts_of(options.ranks, options.hosts)),
-      .request = request_of(kind, shape, dtypes[0], options.ranks, access_of(options)),
+      .request = request_of(kind, shape, dtypes[0], options.ranks),
       .access = access_of(options),
       .order = order_of(options),
       .costs = {},
@@ -281,7 +282,9 @@ int run(const Options& options) {
                                   .element_bytes = size_of(question.dtype),
                                   .costs = question.costs,
                                   .overrides = question.overrides,
-                                  .slot_bytes = kSlotBytes};
+                                  .slot_bytes = question.access == plan::Access::slots
+                                                    ? kSlotBytesOfProcesses
+                                                    : kSlotBytesOfThreads};
   const plan::Choice choice = plan::select(question.request, situation);
   print_question(question, options.hosts);
   print_candidates(choice);

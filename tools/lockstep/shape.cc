@@ -28,15 +28,14 @@ Shape shape_of(Kind kind, std::uint64_t bytes, DType dtype, int ranks) {
   return shape;
 }
 
-plan::Request request_of(Kind kind, const Shape& shape, DType dtype, int ranks,
-                         plan::Access access) {
+plan::Request request_of(Kind kind, const Shape& shape, DType dtype, int ranks) {
   plan::Request request;
   request.kind = kind;
   request.count = shape.count;
   request.counts.assign(static_cast<std::size_t>(ranks), shape.count);
   request.accumulator = reduces(kind) && accumulator_of(dtype) != dtype ? plan::Accumulator::wide
                                                                         : plan::Accumulator::same;
-  request.chunk = plan::chunk_bytes(access) / size_of(dtype);
+  request.chunk = plan::kChunkBytes / size_of(dtype);
   return request;
 }
 

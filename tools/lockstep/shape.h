@@ -23,8 +23,7 @@ struct Shape {
 Shape shape_of(plan::Kind kind, std::uint64_t bytes, DType dtype, int ranks);
 
 /// The request of a shape, as a session would make it.
-plan::Request request_of(plan::Kind kind, const Shape& shape, DType dtype, int ranks,
-                         plan::Access access);
+plan::Request request_of(plan::Kind kind, const Shape& shape, DType dtype, int ranks);
 
 /// Whether the collective adds; has a root; can put its result where its input was.
 bool reduces(plan::Kind kind) noexcept;
