@@ -10,6 +10,7 @@
 #define LOCKSTEP_THREAD_ANNOTATION(x)
 #endif
 #define GUARDED_BY(mutex) LOCKSTEP_THREAD_ANNOTATION(guarded_by(mutex))
+#define REQUIRES(mutex) LOCKSTEP_THREAD_ANNOTATION(requires_capability(mutex))
 
 namespace lockstep {
 

@@ -70,9 +70,15 @@ void Batch::broadcast(Buffer buffer, Root root) {
   fused.outputs.push_back(buffer);
 }
 
-void Batch::run(const CallOptions& options, Here here) { start(options, here).wait(); }
+void Batch::run(const CallOptions& options, Here here) {
+  session_->carry_out(*fuse(options, here));
+}
 
 Work Batch::start(const CallOptions& options, Here here) {
+  return session_->submit(fuse(options, here));
+}
+
+std::shared_ptr<Work::Shared> Batch::fuse(const CallOptions& options, Here here) {
   open();
   const std::unique_ptr<Parts> parts = std::move(parts_);
   auto work = std::make_shared<Work::Shared>();
@@ -93,7 +99,7 @@ Work Batch::start(const CallOptions& options, Here here) {
     }
     fill_options(call, options, here);
   }
-  return session_->submit(std::move(work));
+  return work;
 }
 
 }  // namespace lockstep::coll

@@ -76,6 +76,15 @@ Status Executor::run(const Call& call, std::uint64_t ticket, Deadline deadline) 
   return status;
 }
 
+Status Executor::run_all(const Work::Shared& work) {
+  Status status;
+  for (const auto& issued : work.calls) {
+    Status result = run(issued.call, issued.ticket, issued.deadline);
+    if (status.ok()) status = std::move(result);
+  }
+  return status;
+}
+
 Status Executor::carry_out(const Call& call, std::uint64_t sequence, Deadline deadline) {
   if (end_.failed()) return end_.failure();
   wire::Descriptor descriptor;

@@ -10,6 +10,7 @@
 #include "coll/recorder.h"
 #include "coll/scratch.h"
 #include "coll/turnstile.h"
+#include "coll/work_state.h"
 
 namespace lockstep::coll {
 
@@ -22,6 +23,8 @@ class Executor {
   std::uint64_t issue() noexcept { return turnstile_.take(); }
   /// Carries out the call when its turn has come. On error the generation has failed with it.
   Status run(const Call& call, std::uint64_t ticket, Deadline deadline);
+  /// All calls of a work, whose tickets are taken; the first error.
+  Status run_all(const Work::Shared& work);
 
   /// Carries out an all-reduce of one small buffer without options, the shortest way if it repeats
   /// the call before. The buffers have been checked; throws what went wrong.

@@ -37,12 +37,7 @@ void Pump::run(const std::stop_token& stop) {
     // The owner's stop request ends this wait.
     gate_.wait([&] { return (work = pop()) != nullptr; }, Deadline::never(), {}, stop);
     if (!work) return;
-    Status status;
-    for (const auto& issued : work->calls) {
-      Status result = executor_.run(issued.call, issued.ticket, issued.deadline);
-      if (status.ok()) status = std::move(result);
-    }
-    work->finish(std::move(status));
+    work->finish(executor_.run_all(*work));
   }
 }
 

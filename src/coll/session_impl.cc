@@ -80,21 +80,38 @@ bool Session::Impl::is_small(Op op, const Inputs& inputs, const Buffer& output,
          kernel::supports(op, input.dtype());
 }
 
-Work Session::Impl::submit(std::shared_ptr<Work::Shared> work) {
-  for (auto& issued : work->calls) {
+void Session::Impl::seal(Work::Shared& work) {
+  for (auto& issued : work.calls) {
     issued.call.seal();
     // One deadline for all calls of a batch.
     issued.deadline =
-        &issued == &work->calls.front() ? issued.call.deadline() : work->calls.front().deadline;
+        &issued == &work.calls.front() ? issued.call.deadline() : work.calls.front().deadline;
   }
-  const MutexLock lock(mutex_);
+}
+
+void Session::Impl::issue(Work::Shared& work) {
   if (closed_) throw InvalidUsage("the session of this batch is closed");
-  if (!pump_)
+  for (auto& issued : work.calls) issued.ticket = executor_.issue();
+}
+
+Work Session::Impl::submit(std::shared_ptr<Work::Shared> work) {
+  seal(*work);
+  const MutexLock lock(mutex_);
+  if (!pump_ && !closed_)
     pump_ = std::make_unique<Pump>(executor_, fmt::format("ls-pump-{}", spec_.members[rank_]));
   // Tickets and queue positions are taken under one lock, so the pump meets its tickets in order.
-  for (auto& issued : work->calls) issued.ticket = executor_.issue();
+  issue(*work);
   pump_->push(work);
   return Work(std::move(work));
+}
+
+void Session::Impl::carry_out(Work::Shared& work) {
+  seal(work);
+  {
+    const MutexLock lock(mutex_);
+    issue(work);
+  }
+  raise_if_error(executor_.run_all(work));
 }
 
 Session::Impl& Session::Impl::messages(int from, int to) {

@@ -65,8 +65,10 @@ class Session::Impl {
     fill(work->calls.emplace_back().call);
     return submit(std::move(work));
   }
-  /// Seals and issues all calls of the work, one after another.
+  /// Seals and issues all calls of the work, one after another; the pump carries them out.
   Work submit(std::shared_ptr<Work::Shared> work);
+  /// The same on the calling thread; throws what went wrong.
+  void carry_out(Work::Shared& work);
 
   /// The two-rank group of messages from one rank to another, made on first use.
   Impl& messages(int from, int to);
@@ -77,6 +79,9 @@ class Session::Impl {
   void close() noexcept;
 
  private:
+  static void seal(Work::Shared& work);
+  void issue(Work::Shared& work) REQUIRES(mutex_);
+
   std::shared_ptr<transport::Generation> generation_;
   MakeCarrier make_carrier_;
   GroupSpec spec_;

@@ -56,7 +56,7 @@ enum class Buffer : std::uint8_t {
   scratch,  // private, values
   partial,  // private, partial sums
   slot,     // staging that peers may read and store to, values; kSlots of them, used in turn by
-         // successive operations
+            // successive operations
 };
 
 /// A slot used by the k-th slot operation of a group may be written again by the (k + kSlots)-th.

@@ -34,6 +34,7 @@ class Batch {
   explicit Batch(std::shared_ptr<Session::Impl> session);
   struct Parts;
   Parts& open();
+  std::shared_ptr<Work::Shared> fuse(const CallOptions& options, Here here);
   std::shared_ptr<Session::Impl> session_;
   std::unique_ptr<Parts> parts_;
 };
