@@ -100,7 +100,7 @@ double ping_pong_ns() {
 
 Distance distance_of(double ping_pong_ns) noexcept {
   if (ping_pong_ns <= 0) return Distance::none;
-  if (ping_pong_ns < 30) return Distance::sibling;
+  if (ping_pong_ns < 20) return Distance::sibling;
   return ping_pong_ns < 100 ? Distance::near : Distance::far;
 }
 

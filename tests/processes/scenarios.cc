@@ -110,7 +110,7 @@ void alternate(Session& group, std::size_t count) {
   const int own = group.rank() + 1;
   const coll::Memory shared = group.allocate(static_cast<std::size_t>(own) * count * sizeof(float));
   std::vector<float> plain(static_cast<std::size_t>(own) * count);
-  const auto total = static_cast<float>(group.replicas() * (group.replicas() + 1) / 2);
+  const auto total = static_cast<float>(group.replicas() * (group.replicas() + 1)) / 2;
   for (int round = 0; round < 12; ++round) {
     const bool in_session = round / 2 % 2 != 0;  // so that calls repeat and differ
     const std::span<float> all = in_session ? shared.as<float>() : std::span(plain);
