@@ -94,7 +94,7 @@ Joined Joiner::run() {
     tell_everybody(Status::from_current_exception());
     std::vector<wire::Hello> met = roster_.members;
     for (const auto& [rank, line] : lines_) met.push_back(line.hello);
-    remove_files_of_the_dead(met, own_);
+    remove_socket_files(met, own_);
     throw;
   }
   for (auto& [rank, line] : lines_) {
@@ -123,9 +123,7 @@ Joined Joiner::run() {
   setup.on_failure = [host = std::weak_ptr(host_)] {
     if (const auto alive = host.lock()) alive->wake_all();
   };
-  setup.after_failure = [roster = roster_] {
-    remove_files_of_the_dead(roster.members, roster.own());
-  };
+  setup.after_failure = [roster = roster_] { remove_socket_files(roster.members, roster.own()); };
   auto presence = std::make_shared<Presence>(std::move(setup));
   presence->start();
   return {std::move(presence), host_};

@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 
 #include "base/status.h"
 #include "sys/address.h"
 #include "sys/host_identity.h"
-#include "sys/posix_net.h"
 
 namespace lockstep::coll {
 namespace {
@@ -87,10 +88,11 @@ std::string reachable_address(const Roster& roster, int rank) {
   return own_socket_file(member);
 }
 
-void remove_files_of_the_dead(const std::vector<wire::Hello>& members, const wire::Hello& own) {
+void remove_socket_files(const std::vector<wire::Hello>& members, const wire::Hello& own) {
   for (const wire::Hello& member : members) {
     if (member.host != own.host || member.incarnation == own.incarnation) continue;
-    sys::remove_stale_socket(own_socket_file(member));
+    std::error_code gone_already;
+    std::filesystem::remove(Address::parse(own_socket_file(member)).path, gone_already);
   }
 }
 

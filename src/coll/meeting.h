@@ -29,7 +29,8 @@ std::string listening_address(const std::string& bind, const std::string& entry)
 std::string own_socket_file(const wire::Hello& member);
 /// Where this rank reaches another: on its host through a socket file, which each rank has.
 std::string reachable_address(const Roster& roster, int rank);
-/// A rank that was killed leaves its socket file behind, under a name that nobody will use again.
-void remove_files_of_the_dead(const std::vector<wire::Hello>& members, const wire::Hello& own);
+/// Of a group that is over: the socket files of the others on this host. Who was killed leaves his
+/// behind, and may still seem to listen while the system buries him; nobody calls there again.
+void remove_socket_files(const std::vector<wire::Hello>& members, const wire::Hello& own);
 
 }  // namespace lockstep::coll

@@ -156,14 +156,6 @@ std::unique_ptr<Connection> PosixNetwork::connect(const std::string& text) {
   return std::make_unique<PosixConnection>(std::move(socket), target, text);
 }
 
-void remove_stale_socket(const std::string& text) {
-  const Address address = Address::parse(text);
-  const bool has_file = address.kind == Address::Kind::unix_socket && address.path.front() != '@';
-  if (has_file && is_stale(address.path, unix_address(address.path))) {
-    ::unlink(address.path.c_str());
-  }
-}
-
 std::unique_ptr<Poller> PosixNetwork::poller() { return std::make_unique<PosixPoller>(); }
 
 }  // namespace lockstep::sys

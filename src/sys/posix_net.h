@@ -45,8 +45,4 @@ class PosixNetwork final : public Network {
   std::unique_ptr<Lookups> lookups_;
 };
 
-/// Removes the file of "unix:path" if it is a socket whose listener is gone. For names that nobody
-/// binds anew: a listener about to start looks like one that is gone.
-void remove_stale_socket(const std::string& address);
-
 }  // namespace lockstep::sys

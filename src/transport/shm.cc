@@ -256,9 +256,10 @@ void ShmLink::have_stage() {
 
 std::byte* ShmLink::staged(int rank) {
   std::byte*& stage = stages_[static_cast<std::size_t>(rank)];
-  if (stage == nullptr) {
-    stage = host_.at(indices_[static_cast<std::size_t>(rank)],
-                     board(rank)->ledger.stage.load(std::memory_order_acquire), stage_.bytes());
+  if (stage != nullptr) return stage + slot_at_;
+  const std::uint64_t offset = board(rank)->ledger.stage.load(std::memory_order_acquire);
+  if (offset % kPage == 0) {
+    stage = host_.at(indices_[static_cast<std::size_t>(rank)], offset, stage_.bytes());
   }
   if (stage == nullptr) {
     throw SystemError(fmt::format(

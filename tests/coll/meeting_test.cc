@@ -4,8 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <memory>
+#include <vector>
+
 #include "coll/admission.h"
 #include "lockstep/error.h"
+#include "sys/address.h"
+#include "sys/posix_net.h"
 
 namespace lockstep::coll {
 namespace {
@@ -48,6 +54,33 @@ TEST(ListeningAddress, TakesThePortOfTheEntryUnlessItHasOne) {
   EXPECT_EQ(listening_address("[fd00::2]", "node1:4000"), "[fd00::2]:4000");
   EXPECT_EQ(listening_address("[fd00::2]:5000", "node1:4000"), "[fd00::2]:5000");
   EXPECT_EQ(listening_address("10.0.0.7", ""), "10.0.0.7:0");
+}
+
+/// The system closes a killed process's connections one by one: its socket may outlive by a moment
+/// the connection by which the others see that it is gone.
+TEST(SocketFiles, ThoseOfTheHostGoWithTheGroupEvenIfSomebodySeemsToListen) {
+  wire::Hello own;
+  own.host = 7;
+  own.incarnation = 0x5a5a'0000'0000'0001;
+  wire::Hello neighbour = own;
+  neighbour.incarnation += 1;
+  wire::Hello elsewhere = own;
+  elsewhere.host = 8;
+  elsewhere.incarnation += 2;
+  sys::PosixNetwork network;
+  std::vector<std::unique_ptr<sys::Listener>> doors;
+  const auto has_file = [](const wire::Hello& member) {
+    return std::filesystem::exists(sys::Address::parse(own_socket_file(member)).path);
+  };
+  for (const wire::Hello& member : {own, neighbour, elsewhere}) {
+    doors.push_back(network.listen(own_socket_file(member)));
+    ASSERT_TRUE(has_file(member));
+  }
+  remove_socket_files({own, neighbour, elsewhere}, own);
+  EXPECT_FALSE(has_file(neighbour));
+  EXPECT_TRUE(has_file(own));
+  EXPECT_TRUE(has_file(elsewhere));
+  remove_socket_files({own, neighbour, elsewhere}, own);  // again: nothing to do
 }
 
 class Admission : public testing::Test {
