@@ -104,8 +104,8 @@ bool add_directly(const Reduction& reduction) {
 }
 
 bool add_directly(const Reduction& reduction) {
-  if (reduction.op != Op::sum || reduction.count > kFewOfPair || reduction.divisor != 1 ||
-      !reduction.weights.empty()) {
+  if (reduction.count == 0 || reduction.op != Op::sum || reduction.count > kFewOfPair ||
+      reduction.divisor != 1 || !reduction.weights.empty()) {
     return false;
   }
   if (reduction.dtype == DType::float32) return add_directly<float>(reduction);
