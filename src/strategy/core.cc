@@ -27,6 +27,12 @@ StrategyCore::StrategyCore(CoreOptions options)
     options_.cross_device_ops =
         default_cross_device_ops(options_.worker_devices, options_.device_table);
   }
+  if (workers() != nullptr) {
+    placed_memory_ = std::make_unique<tensor::PlacedMemory>([this](std::size_t bytes) {
+      const coll::Memory memory = workers()->session().allocate(bytes);
+      return std::shared_ptr<void>(memory.data(), [memory](void*) {});
+    });
+  }
   if (options_.replicas.keep_freed_memory && !is_default()) sys::keep_freed_memory();
   if (!is_default()) {
     tensor::prepare_blas(tensor::BlasUse::here(replicas(), options_.replicas.threads_per_replica));
@@ -99,8 +105,10 @@ void run_inline(StrategyCore& core, const RunOptions& options,
   const ContextSwap in_replica(std::move(inside));
   std::optional<tensor::ReplicaGenerator::Scope> random;
   std::optional<OperatorThreads> threads;
+  std::optional<tensor::PlacedMemory::Scope> gradients;
   if (!core.is_default()) {
     random.emplace(core.generator(0));
+    gradients.emplace(core.placed_memory());
     threads.emplace(core.options().replicas.threads_per_replica);
   }
   body(context);

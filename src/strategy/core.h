@@ -12,6 +12,7 @@
 #include "strategy/lanes.h"
 #include "strategy/thread_context.h"
 #include "strategy/workers.h"
+#include "tensor/placed_memory.h"
 #include "tensor/randomness.h"
 #include "tensor/result_memory.h"
 
@@ -78,6 +79,10 @@ class StrategyCore {
   }
 
   tensor::ResultMemory& result_memory() noexcept { return result_memory_; }
+  /// The workers', which those of one host read in place. Null if this process is alone.
+  [[nodiscard]] tensor::PlacedMemory* placed_memory() const noexcept {
+    return placed_memory_.get();
+  }
 
   /// Runs work(lane) on all lanes together, in cross-replica context; inline with one replica.
   void on_lanes(const std::function<void(int)>& work);
@@ -92,6 +97,7 @@ class StrategyCore {
   Strategy* strategy_ = nullptr;
   std::vector<tensor::ReplicaGenerator> generators_;
   tensor::ResultMemory result_memory_;
+  std::unique_ptr<tensor::PlacedMemory> placed_memory_;
   Leadership leadership_;
   mutable Mutex mutex_;
   std::unique_ptr<Lanes> lanes_ GUARDED_BY(mutex_);

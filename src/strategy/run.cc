@@ -81,6 +81,7 @@ void Run::run_replica(int index) {
       if (index > 0) torch.emplace(torch_state_);
       const OperatorThreads threads(core_.options().replicas.threads_per_replica);
       const tensor::ReplicaGenerator::Scope random(core_.generator(index));
+      const tensor::PlacedMemory::Scope gradients(core_.placed_memory());
       body_(context);
     }
   } catch (const Stopped&) {

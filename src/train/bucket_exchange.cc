@@ -1,5 +1,7 @@
 // Gradients of several workers. A flat bucket in the group's memory, which workers of the same host
-// read in place, holds those that travel together; `.grad` becomes a view of it.
+// read in place, holds those that travel together; `.grad` becomes a view of it. Where all workers
+// share memory a large gradient travels alone, from where libtorch has computed it: in the group's
+// memory as well (tensor/placed_memory.h), unless that went another way and it has to be copied.
 //
 // The first step learns the order in which gradients come and which of them are sparse; the chief's
 // order counts. From then on a gradient is moved into its bucket when it arrives. A bucket is
@@ -42,13 +44,16 @@ Tensor view_of(const Tensor& flat, std::int64_t begin, const Tensor& parameter) 
                : part.view(parameter.sizes());
 }
 
-/// Of the same shape. Almost always both are dense and alike, and libtorch's ways are long.
+/// Of the same shape: do their values lie alike in memory?
+bool lies_like(const Tensor& gradient, const Tensor& other) {
+  return !gradient.is_sparse() && gradient.scalar_type() == other.scalar_type() &&
+         gradient.strides() == other.strides() && gradient.is_non_overlapping_and_dense() &&
+         !gradient.is_conj() && !gradient.is_neg();
+}
+
+/// Almost always both lie alike, and libtorch's ways are long.
 void copy_into(const Tensor& view, const Tensor& gradient) {
-  const bool plain = !gradient.is_sparse() && gradient.scalar_type() == view.scalar_type() &&
-                     gradient.strides() == view.strides() &&
-                     gradient.is_non_overlapping_and_dense() && !gradient.is_conj() &&
-                     !gradient.is_neg();
-  if (plain) {
+  if (lies_like(gradient, view)) {
     std::memcpy(view.data_ptr(), gradient.data_ptr(), view.nbytes());
   } else {
     view.copy_(gradient.is_sparse() ? gradient.to_dense() : gradient);
@@ -57,31 +62,30 @@ void copy_into(const Tensor& view, const Tensor& gradient) {
 
 class Bucket {
  public:
-  /// `flats`: one a local replica.
-  Bucket(const BucketLayout& layout, std::vector<Tensor> flats)
-      : layout_(layout), flats_(std::move(flats)) {
-    for (const Tensor& flat : flats_) {
-      inputs_.emplace_back(tensor::buffer_of(flat));
-    }
+  Bucket(const BucketLayout& layout, int replicas)
+      : layout_(layout), inputs_(static_cast<std::size_t>(replicas)) {
     empty();
   }
 
   [[nodiscard]] const BucketLayout& layout() const noexcept { return layout_; }
-  [[nodiscard]] const Tensor& flat(int replica) const {
-    return flats_[static_cast<std::size_t>(replica)];
+  /// Where a local replica's gradients lie, dense and as long as they are used.
+  void lies_in(int replica, const Tensor& memory) {
+    const coll::Buffer buffer = tensor::buffer_of(memory);
+    inputs_[static_cast<std::size_t>(replica)] = buffer;
+    if (replica == 0) sum_ = buffer;
   }
   [[nodiscard]] std::span<const coll::ConstBuffer> inputs() const noexcept { return inputs_; }
-  [[nodiscard]] coll::Buffer sum() const { return tensor::buffer_of(flats_.front()); }
+  [[nodiscard]] coll::Buffer sum() const noexcept { return sum_; }
 
   /// One more gradient is in its place; true for the last one.
   bool fill() noexcept { return missing_.fetch_sub(1) == 1; }
   [[nodiscard]] bool is_full() const noexcept { return missing_.load() <= 0; }
-  void empty() noexcept { missing_.store(static_cast<int>(layout_.slots.size() * flats_.size())); }
+  void empty() noexcept { missing_.store(static_cast<int>(layout_.slots.size() * inputs_.size())); }
 
  private:
   BucketLayout layout_;
-  std::vector<Tensor> flats_;
-  std::vector<coll::ConstBuffer> inputs_;
+  std::vector<coll::ConstBuffer> inputs_;  // by local replica
+  coll::Buffer sum_;                       // in the first one's memory
   std::atomic<int> missing_;
 };
 
@@ -97,7 +101,10 @@ class BucketExchange : public GradientExchange {
         options.overlap == Overlap::always || (options.overlap == Overlap::automatic && network);
     // Without overlap one bucket is best. With it, small ones start early, but each costs the
     // network's latency; measured with bench-train.
-    limit_ = options.bucket_bytes > 0 ? options.bucket_bytes : overlaps_ ? kOverlapBytes : 0;
+    sizes_.limit = options.bucket_bytes > 0 ? options.bucket_bytes : overlaps_ ? kOverlapBytes : 0;
+    if (!network && !overlaps_) {
+      sizes_.alone = options.bucket_bytes > 0 ? options.bucket_bytes : kAloneBytes;
+    }
     why_ = fmt::format("{}, sent {}{}", transport,
                        overlaps_ ? "while backward goes on" : "after backward",
                        options.wire == coll::WireType::same ? "" : ", in 16 bits");
@@ -107,6 +114,10 @@ class BucketExchange : public GradientExchange {
     try {
       wait();        // the memory of what is under way is ours
     } catch (...) {  // whoever failed has said so
+    }
+    for (const auto& bucket : buckets_) {
+      if (!bucket->layout().alone) continue;
+      for (int r = 0; r < core_.replicas(); ++r) memory().forget(size_of(bucket->layout()));
     }
   }
 
@@ -126,6 +137,7 @@ class BucketExchange : public GradientExchange {
       here_ = gathered.here;
     }
     if (!planned_) plan(gathered);
+    take_replaced();
     fill_up();
     if (overlaps_) {
       issue_full_ones();
@@ -140,10 +152,14 @@ class BucketExchange : public GradientExchange {
 
   void bind(int replica) override {
     for (int p = 0; p < parameters_.count(); ++p) {
-      const Place& place = places_[static_cast<std::size_t>(p)];
+      Place& place = places_[static_cast<std::size_t>(p)];
       if (place.bucket < 0) continue;  // sparse: it has its own already
       parameters_.on(replica, p).mutable_grad() =
           used_[static_cast<std::size_t>(p)] ? place.views.front() : Tensor();
+      // The next backward pass can have the memory again.
+      if (is_alone(place) && (replica > 0 || core_.replicas() == 1)) {
+        place.views[static_cast<std::size_t>(replica)].reset();
+      }
     }
   }
 
@@ -162,8 +178,10 @@ class BucketExchange : public GradientExchange {
     if (!planned_) return text + "  buckets are made in the first step, by order of arrival\n";
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
       const BucketLayout& layout = buckets_[i]->layout();
-      text += fmt::format("  bucket {}: gradients {}, bytes {}, first {}\n", i, layout.slots.size(),
-                          layout.bytes(), name_of(layout.slots.front().parameter));
+      text +=
+          fmt::format("  bucket {}: gradients {}, bytes {}, first {}{}\n", i, layout.slots.size(),
+                      layout.bytes(), name_of(layout.slots.front().parameter),
+                      layout.alone ? ", where it was computed" : "");
     }
     for (const int p : sparse_) text += fmt::format("  sparse, gathered: {}\n", name_of(p));
     return text;
@@ -171,13 +189,22 @@ class BucketExchange : public GradientExchange {
 
  private:
   static constexpr std::int64_t kOverlapBytes = 256 << 10;
+  /// From here on a copy costs more than a call of its own.
+  static constexpr std::int64_t kAloneBytes = 64 << 10;
 
   struct Place {
     int bucket = -1;            // -1: sparse, or never used
-    std::vector<Tensor> views;  // one a local replica
+    std::vector<Tensor> views;  // one a local replica; alone in a bucket: of this step
   };
 
   [[nodiscard]] Workers& workers() const noexcept { return *core_.workers(); }
+  [[nodiscard]] tensor::PlacedMemory& memory() const noexcept { return *core_.placed_memory(); }
+  [[nodiscard]] bool is_alone(const Place& place) const noexcept {
+    return buckets_[static_cast<std::size_t>(place.bucket)]->layout().alone;
+  }
+  static std::size_t size_of(const BucketLayout& layout) {
+    return static_cast<std::size_t>(layout.bytes());
+  }
   [[nodiscard]] const std::string& name_of(int parameter) const {
     return parameters_.variables[static_cast<std::size_t>(parameter)].name();
   }
@@ -211,7 +238,7 @@ class BucketExchange : public GradientExchange {
         items.push_back({p, parameter.scalar_type(), parameter.numel()});
     }
     std::sort(sparse_.begin(), sparse_.end());
-    make_buckets(plan_buckets(items, limit_));
+    make_buckets(plan_buckets(items, sizes_));
     planned_ = true;
   }
 
@@ -240,23 +267,33 @@ class BucketExchange : public GradientExchange {
 
   void make_buckets(const std::vector<BucketLayout>& layouts) {
     for (const BucketLayout& layout : layouts) {
-      std::vector<Tensor> flats;
-      for (int r = 0; r < core_.replicas(); ++r) {
-        flats.push_back(
-            tensor_over(workers().session().allocate(static_cast<std::size_t>(layout.bytes())),
-                        layout.dtype, layout.elements));
-      }
+      auto bucket = std::make_unique<Bucket>(layout, core_.replicas());
       for (const BucketSlot& slot : layout.slots) {
         Place& place = places_[static_cast<std::size_t>(slot.parameter)];
         place.bucket = static_cast<int>(buckets_.size());
-        for (int r = 0; r < core_.replicas(); ++r) {
-          place.views.push_back(view_of(flats[static_cast<std::size_t>(r)], slot.begin,
-                                        parameters_.on(r, slot.parameter).detach()));
+        place.views.resize(static_cast<std::size_t>(core_.replicas()));
+      }
+      for (int r = 0; r < core_.replicas(); ++r) {
+        if (layout.alone) {
+          memory().expect(size_of(layout));
+        } else {
+          make_flat(*bucket, r);
         }
       }
-      buckets_.push_back(std::make_unique<Bucket>(layout, std::move(flats)));
+      buckets_.push_back(std::move(bucket));
     }
     in_.assign(static_cast<std::size_t>(core_.replicas()), std::vector<char>(places_.size(), 0));
+  }
+
+  void make_flat(Bucket& bucket, int replica) {
+    const BucketLayout& layout = bucket.layout();
+    const Tensor flat =
+        tensor_over(workers().session().allocate(size_of(layout)), layout.dtype, layout.elements);
+    bucket.lies_in(replica, flat);
+    for (const BucketSlot& slot : layout.slots) {
+      places_[static_cast<std::size_t>(slot.parameter)].views[static_cast<std::size_t>(replica)] =
+          view_of(flat, slot.begin, parameters_.on(replica, slot.parameter).detach());
+    }
   }
 
   /// The gradient into its place. Whoever lost the view (set `.grad` himself, or recorded the
@@ -264,9 +301,15 @@ class BucketExchange : public GradientExchange {
   void move_in(int replica, int parameter) {
     const at::NoGradGuard not_recorded;
     const Tensor& own = parameters_.on(replica, parameter);
-    const Tensor& view =
-        places_[static_cast<std::size_t>(parameter)].views[static_cast<std::size_t>(replica)];
     const Tensor& gradient = own.grad();
+    Place& place = places_[static_cast<std::size_t>(parameter)];
+    Tensor& view = place.views[static_cast<std::size_t>(replica)];
+    if (is_alone(place)) {
+      const bool stays = gradient.defined() && lies_like(gradient, own) &&
+                         !gradient.requires_grad() && memory().holds(gradient);
+      view = stays ? gradient : memory().empty_like(own.detach());
+      buckets_[static_cast<std::size_t>(place.bucket)]->lies_in(replica, view);
+    }
     if (!gradient.defined()) {
       view.zero_();
     } else if (gradient.data_ptr() != view.data_ptr()) {
@@ -290,6 +333,29 @@ class BucketExchange : public GradientExchange {
       }
     };
     core_.on_lanes(fill_replica);
+  }
+
+  /// What somebody has put into `.grad` since the gradient was moved in counts instead of it.
+  void take_replaced() {
+    const auto look = [&](int r) {
+      for (int p = 0; p < parameters_.count(); ++p) {
+        if (in_[static_cast<std::size_t>(r)][static_cast<std::size_t>(p)] == 0) continue;
+        const Tensor& gradient = parameters_.on(r, p).grad();
+        const Tensor& view =
+            places_[static_cast<std::size_t>(p)].views[static_cast<std::size_t>(r)];
+        if (view.numel() == 0) continue;
+        if (gradient.defined() && gradient.data_ptr() == view.data_ptr()) continue;
+        if (overlaps_) {
+          throw InvalidUsage(fmt::format(
+              "apply: another tensor was put into .grad of {} after backward, when its gradient "
+              "may have been sent already; change gradients in place, or say "
+              "GradientOptions{{.overlap = Overlap::never}}",
+              name_of(p)));
+        }
+        move_in(r, p);
+      }
+    };
+    core_.on_lanes(look);
   }
 
   [[nodiscard]] coll::CallOptions call(const Bucket& bucket) const {
@@ -364,7 +430,7 @@ class BucketExchange : public GradientExchange {
   const Parameters& parameters_;
   GradientOptions options_;
   bool overlaps_ = false;
-  std::int64_t limit_ = 0;
+  BucketSizes sizes_;
   std::string why_;
 
   bool planned_ = false;

@@ -3,7 +3,7 @@
 //
 // Gradients are taken in the order given (that of their arrival in backward) and put into the open
 // bucket until it would grow past the limit, or the element type changes. Each begins at a whole
-// cache line.
+// cache line. Large ones have a bucket to themselves.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +28,17 @@ struct BucketLayout {
   at::ScalarType dtype = at::kFloat;
   std::int64_t elements = 0;  // with the gaps between gradients
   std::vector<BucketSlot> slots;
+  bool alone = false;  // one gradient, without a gap, that nobody was to join
 
   [[nodiscard]] std::int64_t bytes() const;
 };
 
-/// `limit` in bytes; a larger gradient has a bucket to itself. 0: no limit.
-std::vector<BucketLayout> plan_buckets(const std::vector<BucketItem>& items, std::int64_t limit);
+struct BucketSizes {
+  std::int64_t limit = 0;  // bytes of a bucket; 0: none
+  std::int64_t alone = 0;  // bytes from which on a gradient travels alone; 0: only above the limit
+};
+
+std::vector<BucketLayout> plan_buckets(const std::vector<BucketItem>& items,
+                                       const BucketSizes& sizes);
 
 }  // namespace lockstep::train

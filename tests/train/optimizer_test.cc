@@ -113,6 +113,7 @@ TEST(Optimizer, GivesTheSameBitsInEveryLayout) {
                                   {.overlap = Overlap::always},
                                   {.overlap = Overlap::always, .bucket_bytes = 64},
                                   {.bucket_bytes = 64},
+                                  {.bucket_bytes = 1},
                                   {.allow_unused = true, .overlap = Overlap::always}};
   for (const GradientOptions& options : ways) {
     for (const auto& [workers, replicas] : {std::pair(4, 1), {2, 2}}) {
@@ -142,6 +143,72 @@ TEST(Optimizer, LearnsTheOrderOfArrival) {
         net, sgd);
     // The last layer's gradients come first.
     EXPECT_THAT(sgd.explain(), HasSubstr("bucket 0: gradients 1, bytes 64, first b."));
+  });
+}
+
+/// What libtorch computed is not copied to where the other workers see it: it lies there.
+TEST(Optimizer, AGradientThatTravelsAloneStaysWhereItWasComputed) {
+  for (const int replicas : {1, 2}) {
+    run_workers({.workers = 2, .replicas = replicas}, [&](MultiWorkerMirroredStrategy& strategy) {
+      const auto scope = strategy.scope();
+      const auto net = strategy.create<TwoLayers>();
+      const auto adam = strategy.optimizer<torch::optim::Adam>(net, torch::optim::AdamOptions(0.1),
+                                                               {.bucket_bytes = 1});
+      for (int i = 0; i < 4; ++i) {
+        strategy.run(
+            [&](ReplicaContext& replica, TwoLayers& own, Optimizer& optimizer) {
+              const void* computed = nullptr;
+              const unsigned hook = own->a->weight.register_hook(
+                  [&](const Tensor& gradient) { computed = gradient.data_ptr(); });
+              own->forward(rows_of(0)).sum().backward();
+              own->a->weight.remove_hook(hook);
+              EXPECT_EQ(own->a->weight.grad().data_ptr(), computed) << "step " << i;
+              optimizer.apply(replica);
+            },
+            net, adam);
+      }
+      EXPECT_THAT(adam.explain(), HasSubstr("bytes 48, first a.weight, where it was computed"));
+    });
+  }
+}
+
+/// The parameters after two steps of a user who puts gradients of his own into `.grad`.
+std::vector<Tensor> stepped_with_others(Strategy& strategy, const GradientOptions& options) {
+  const auto scope = strategy.scope();
+  const auto net = strategy.create<TwoLayers>();
+  const auto sgd = strategy.optimizer<torch::optim::SGD>(net, rate(0.1), options);
+  for (int i = 0; i < 2; ++i) {
+    strategy.run(
+        [&](ReplicaContext& replica, TwoLayers& own, Optimizer& optimizer) {
+          own->forward(rows_of(replica.replica_id_in_sync_group())).pow(2).sum().backward();
+          for (Tensor& p : own->parameters()) p.mutable_grad() = p.grad() * 0.5;
+          optimizer.apply(replica);
+        },
+        net, sgd);
+  }
+  std::vector<Tensor> result;
+  for (const Variable& v : net.variables()) result.push_back(v[0].detach().clone());
+  return result;
+}
+
+TEST(Optimizer, WhatIsPutIntoGradCountsInsteadOfTheGradient) {
+  MirroredStrategy threads(cpus(2));
+  const auto reference = stepped_with_others(threads, {});
+  for (const std::int64_t bytes : {0, 1}) {
+    run_workers({.workers = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+      const auto own = stepped_with_others(strategy, {.bucket_bytes = bytes});
+      for (std::size_t i = 0; i < own.size(); ++i) EXPECT_TRUE(reference[i].equal(own[i])) << i;
+    });
+  }
+  // Sent while backward went on: too late.
+  run_workers({.workers = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+    try {
+      (void)stepped_with_others(strategy, {.overlap = Overlap::always});
+      ADD_FAILURE() << "was ignored";
+    } catch (const InvalidUsage& error) {
+      EXPECT_THAT(error.what(), HasSubstr("another tensor was put into .grad of a.weight"));
+    } catch (const PeerLost&) {  // the other one was first to see it
+    }
   });
 }
 

@@ -1,0 +1,74 @@
+// PlacedMemory: libtorch computes gradients right into memory of ours, say such as other processes
+// can read, so that nobody has to copy them there.
+//
+//   PlacedMemory memory(source);
+//   memory.expect(weight.nbytes());
+//   { const PlacedMemory::Scope scope(&memory); loss.backward(); }
+//   memory.holds(weight.grad());  // true, unless libtorch did it in another way
+//
+// libtorch does not say what it allocates for. So inside of a Scope every tensor of an expected
+// size that is made on this thread while nothing is recorded, as in a backward pass, gets a block
+// of ours, as long as there are not far more of them than expected; the rest lies where it always
+// did. Which of both a tensor got can only be told by looking.
+//
+// Threads: any. Tensors may outlive it.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+
+#include "base/mutex.h"
+#include "lockstep/tensor.h"
+#include "tensor/blocks.h"
+
+namespace lockstep::tensor {
+
+class PlacedMemory {
+ public:
+  explicit PlacedMemory(Blocks::Source source);
+  ~PlacedMemory();
+  PlacedMemory(const PlacedMemory&) = delete;
+  PlacedMemory& operator=(const PlacedMemory&) = delete;
+
+  /// One tensor more, or less, of this size is going to be made again and again.
+  void expect(std::size_t bytes);
+  void forget(std::size_t bytes) noexcept;
+
+  /// Whether a tensor of its own storage lies here.
+  [[nodiscard]] bool holds(const Tensor& tensor) const noexcept;
+
+  /// One that does: of `like`'s shape and, if that is dense, its strides; not written. Throws what
+  /// the source throws.
+  [[nodiscard]] Tensor empty_like(const Tensor& like);
+
+  /// What this thread computes in the meantime may be placed here; null: nowhere.
+  class Scope {
+   public:
+    explicit Scope(PlacedMemory* memory) noexcept;
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    PlacedMemory* before_;
+  };
+
+ private:
+  friend class PlacingAllocator;
+  struct Placed;  // a block that a tensor has
+  struct Expected {
+    int tensors = 0;
+    /// Every tensor that was placed has a copy.
+    std::shared_ptr<const char> ticket = std::make_shared<const char>();
+  };
+
+  /// Null if this size is not expected, or there are too many already.
+  [[nodiscard]] std::unique_ptr<Placed> place(std::size_t bytes);
+
+  std::shared_ptr<Blocks> blocks_;
+  mutable Mutex mutex_;
+  std::map<std::size_t, Expected> expected_ GUARDED_BY(mutex_);  // by size
+};
+
+}  // namespace lockstep::tensor
