@@ -36,7 +36,7 @@ class PlacedMemory {
   void forget(std::size_t bytes) noexcept;
 
   /// Whether a tensor of its own storage lies here.
-  [[nodiscard]] bool holds(const Tensor& tensor) const noexcept;
+  [[nodiscard]] bool holds(const Tensor& tensor) const;
 
   /// One that does: of `like`'s shape and, if that is dense, its strides; not written. Throws what
   /// the source throws.
@@ -56,7 +56,6 @@ class PlacedMemory {
 
  private:
   friend class PlacingAllocator;
-  struct Placed;  // a block that a tensor has
   struct Expected {
     int tensors = 0;
     /// Every tensor that was placed has a copy.
@@ -64,7 +63,7 @@ class PlacedMemory {
   };
 
   /// Null if this size is not expected, or there are too many already.
-  [[nodiscard]] std::unique_ptr<Placed> place(std::size_t bytes);
+  [[nodiscard]] void* place(std::size_t bytes);
 
   std::shared_ptr<Blocks> blocks_;
   mutable Mutex mutex_;

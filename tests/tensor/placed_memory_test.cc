@@ -1,5 +1,6 @@
 #include "tensor/placed_memory.h"
 
+#include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -79,6 +80,22 @@ TEST_F(Placing, WhoeverKeepsManyGetsTheRestElsewhere) {
   EXPECT_EQ(placed, 2);
   kept.clear();
   EXPECT_TRUE(memory_->holds(weight_ * 2));
+}
+
+/// As oneDNN's scratch memory is.
+TEST_F(Placing, MemoryWithoutATensorIsGivenBackByItsAddress) {
+  c10::Allocator& allocator = *c10::GetCPUAllocator();
+  void* const usual = allocator.raw_allocate(weight_.nbytes());
+  {
+    const PlacedMemory::Scope scope(&*memory_);
+    const at::NoGradGuard not_recorded;
+    void* const placed = allocator.raw_allocate(weight_.nbytes());
+    EXPECT_EQ(made_, 1);
+    allocator.raw_deallocate(usual);
+    allocator.raw_deallocate(placed);
+    const Tensor next = weight_ * 2;
+    EXPECT_EQ(next.data_ptr(), placed) << "it waited for the next of its size";
+  }
 }
 
 TEST_F(Placing, TensorsOutliveIt) {
