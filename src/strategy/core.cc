@@ -68,12 +68,17 @@ Lanes& StrategyCore::lanes() {
 }
 
 void StrategyCore::on_lanes(const std::function<void(int)>& work) {
+  // Lanes that wait in a meeting are still in their step functions.
+  const auto without_gradients = [&](int lane) {
+    const tensor::PlacedMemory::Scope nowhere(nullptr);
+    work(lane);
+  };
   if (replicas() == 1) {
-    work(0);
+    without_gradients(0);
     return;
   }
   const Leading leading(leadership_, name());
-  lanes().on_all(work);
+  lanes().on_all(without_gradients);
 }
 
 void StrategyCore::set_last_errors(std::vector<std::exception_ptr> errors) {
@@ -152,6 +157,8 @@ void run_replicas(Strategy& strategy, const RunOptions& options,
     if (Workers* workers = core.workers()) {
       workers->abandon(
           fmt::format("its step function threw: {}", text_of(std::current_exception())));
+      // A peer that was given up may still write there.
+      core.placed_memory()->close();
     }
     throw;
   }
@@ -176,6 +183,7 @@ void merge(ReplicaContext& replica, const MergeCall& call) {
   cross.modes.push_back({state.core, nullptr});
   const ContextSwap in_merge(std::move(cross));
   const tensor::ReplicaGenerator::Pause process_wide;
+  const tensor::PlacedMemory::Scope no_gradients(nullptr);
   call.run(state.core->strategy(), {call.frame});
 }
 

@@ -170,6 +170,7 @@ void Run::lead() {
     cross.variable_names = thread_context().variable_names;
     const ContextSwap in_merge(std::move(cross));
     const tensor::ReplicaGenerator::Pause process_wide;
+    const tensor::PlacedMemory::Scope no_gradients(nullptr);
     replica(0).call.run(core_.strategy(), frames);
   } catch (...) {
     fail(0, std::current_exception());

@@ -9,24 +9,27 @@
 // libtorch does not say what it allocates for. So inside of a Scope every tensor of an expected
 // size that is made on this thread while nothing is recorded, as in a backward pass, gets a block
 // of ours, as long as there are not far more of them than expected; the rest lies where it always
-// did. Which of both a tensor got can only be told by looking.
+// did. Which of both a tensor got can only be told by looking. Blocks that are dropped wait for the
+// next tensor of their size.
 //
 // Threads: any. Tensors may outlive it.
 #pragma once
 
 #include <cstddef>
-#include <map>
+#include <functional>
 #include <memory>
 
-#include "base/mutex.h"
 #include "lockstep/tensor.h"
-#include "tensor/blocks.h"
 
 namespace lockstep::tensor {
 
 class PlacedMemory {
  public:
-  explicit PlacedMemory(Blocks::Source source);
+  /// Makes a block of so many bytes; throws if it cannot.
+  using Source = std::function<std::shared_ptr<void>(std::size_t)>;
+
+  /// From now on libtorch asks here first, for as long as the process lives.
+  explicit PlacedMemory(Source source);
   ~PlacedMemory();
   PlacedMemory(const PlacedMemory&) = delete;
   PlacedMemory& operator=(const PlacedMemory&) = delete;
@@ -34,8 +37,10 @@ class PlacedMemory {
   /// One tensor more, or less, of this size is going to be made again and again.
   void expect(std::size_t bytes);
   void forget(std::size_t bytes) noexcept;
+  /// Places nothing any more, and uses no block again.
+  void close() noexcept;
 
-  /// Whether a tensor of its own storage lies here.
+  /// Whether a tensor lies here, with nothing else in its block.
   [[nodiscard]] bool holds(const Tensor& tensor) const;
 
   /// One that does: of `like`'s shape and, if that is dense, its strides; not written. Throws what
@@ -56,18 +61,8 @@ class PlacedMemory {
 
  private:
   friend class PlacingAllocator;
-  struct Expected {
-    int tensors = 0;
-    /// Every tensor that was placed has a copy.
-    std::shared_ptr<const char> ticket = std::make_shared<const char>();
-  };
-
-  /// Null if this size is not expected, or there are too many already.
-  [[nodiscard]] void* place(std::size_t bytes);
-
-  std::shared_ptr<Blocks> blocks_;
-  mutable Mutex mutex_;
-  std::map<std::size_t, Expected> expected_ GUARDED_BY(mutex_);  // by size
+  class Blocks;
+  std::shared_ptr<Blocks> blocks_;  // also of every tensor that lives here
 };
 
 }  // namespace lockstep::tensor

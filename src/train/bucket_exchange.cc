@@ -1,10 +1,11 @@
 // Gradients of several workers. A flat bucket in the group's memory, which workers of the same host
 // read in place, holds those that travel together; `.grad` becomes a view of it. Where all workers
-// share memory a large gradient travels alone, from where libtorch has computed it: in the group's
-// memory as well (tensor/placed_memory.h), unless that went another way and it has to be copied.
+// share memory a large gradient travels alone, and from where libtorch has computed it, which is
+// the group's memory as well (tensor/placed_memory.h), unless that went another way: then it is
+// copied.
 //
 // The first step learns the order in which gradients come and which of them are sparse; the chief's
-// order counts. From then on a gradient is moved into its bucket when it arrives. A bucket is
+// order counts. From then on a gradient is moved into a flat bucket when it arrives. A bucket is
 // complete when all local replicas have filled it; buckets are issued in their order, during
 // backward if sending and computing can go on at the same time, else when it is over.
 #include <ATen/ops/from_blob.h>
@@ -49,6 +50,10 @@ bool lies_like(const Tensor& gradient, const Tensor& other) {
   return !gradient.is_sparse() && gradient.scalar_type() == other.scalar_type() &&
          gradient.strides() == other.strides() && gradient.is_non_overlapping_and_dense() &&
          !gradient.is_conj() && !gradient.is_neg();
+}
+
+bool is_same(const Tensor& gradient, const Tensor& view) {
+  return gradient.defined() && lies_like(gradient, view) && gradient.data_ptr() == view.data_ptr();
 }
 
 /// Almost always both lie alike, and libtorch's ways are long.
@@ -102,7 +107,7 @@ class BucketExchange : public GradientExchange {
     // Without overlap one bucket is best. With it, small ones start early, but each costs the
     // network's latency; measured with bench-train.
     sizes_.limit = options.bucket_bytes > 0 ? options.bucket_bytes : overlaps_ ? kOverlapBytes : 0;
-    if (!network && !overlaps_) {
+    if (!overlaps_ && (transport == "shared memory" || transport == "threads")) {
       sizes_.alone = options.bucket_bytes > 0 ? options.bucket_bytes : kAloneBytes;
     }
     why_ = fmt::format("{}, sent {}{}", transport,
@@ -125,6 +130,7 @@ class BucketExchange : public GradientExchange {
     if (buckets_.empty()) return;
     const Place& place = places_[static_cast<std::size_t>(parameter)];
     if (place.bucket < 0) return;
+    if (is_alone(place)) return;  // while backward goes on it is not to be seen who else has it
     move_in(replica, parameter);
     Bucket& bucket = *buckets_[static_cast<std::size_t>(place.bucket)];
     if (bucket.fill() && overlaps_) issue_full_ones();
@@ -137,8 +143,7 @@ class BucketExchange : public GradientExchange {
       here_ = gathered.here;
     }
     if (!planned_) plan(gathered);
-    take_replaced();
-    fill_up();
+    fill_up(Replaced::counts);
     if (overlaps_) {
       issue_full_ones();
     } else {
@@ -156,7 +161,8 @@ class BucketExchange : public GradientExchange {
       if (place.bucket < 0) continue;  // sparse: it has its own already
       parameters_.on(replica, p).mutable_grad() =
           used_[static_cast<std::size_t>(p)] ? place.views.front() : Tensor();
-      // The next backward pass can have the memory again.
+      // Dropped with the step, so that the next backward pass can have the memory again; the first
+      // of several replicas' is the sum, which all of them have.
       if (is_alone(place) && (replica > 0 || core_.replicas() == 1)) {
         place.views[static_cast<std::size_t>(replica)].reset();
       }
@@ -166,7 +172,7 @@ class BucketExchange : public GradientExchange {
   void discard() override {
     if (overlaps_ && issued() > 0) {
       // What was begun must be ended, and alike on all workers.
-      fill_up();
+      fill_up(Replaced::is_ignored);
       issue_full_ones();
     }
     wait();
@@ -181,7 +187,7 @@ class BucketExchange : public GradientExchange {
       text +=
           fmt::format("  bucket {}: gradients {}, bytes {}, first {}{}\n", i, layout.slots.size(),
                       layout.bytes(), name_of(layout.slots.front().parameter),
-                      layout.alone ? ", where it was computed" : "");
+                      layout.alone ? ", in place" : "");
     }
     for (const int p : sparse_) text += fmt::format("  sparse, gathered: {}\n", name_of(p));
     return text;
@@ -305,57 +311,58 @@ class BucketExchange : public GradientExchange {
     Place& place = places_[static_cast<std::size_t>(parameter)];
     Tensor& view = place.views[static_cast<std::size_t>(replica)];
     if (is_alone(place)) {
-      const bool stays = gradient.defined() && lies_like(gradient, own) &&
-                         !gradient.requires_grad() && memory().holds(gradient);
-      view = stays ? gradient : memory().empty_like(own.detach());
+      view = is_placed(gradient, own) ? gradient : memory().empty_like(own.detach());
       buckets_[static_cast<std::size_t>(place.bucket)]->lies_in(replica, view);
     }
     if (!gradient.defined()) {
       view.zero_();
-    } else if (gradient.data_ptr() != view.data_ptr()) {
+    } else if (!is_same(gradient, view)) {
       copy_into(view, gradient);
     }
     own.mutable_grad() = view;
     in_[static_cast<std::size_t>(replica)][static_cast<std::size_t>(parameter)] = 1;
   }
 
-  /// What has not been moved in yet: unused parameters, and everything in the first step.
-  void fill_up() {
+  /// Whether it lies where the other workers see it, and may become the sum.
+  [[nodiscard]] bool is_placed(const Tensor& gradient, const Tensor& parameter) const {
+    return gradient.defined() && lies_like(gradient, parameter) && !gradient.requires_grad() &&
+           is_exclusive(gradient) && memory().holds(gradient);
+  }
+
+  /// What somebody has put into `.grad` after its gradient was moved in.
+  enum class Replaced { counts, is_ignored };
+
+  /// What has not been moved in yet: unused parameters, large gradients, and everything in the
+  /// first step.
+  void fill_up(Replaced replaced) {
     const auto fill_replica = [&](int r) {
       for (const auto& bucket : buckets_) {
         for (const BucketSlot& slot : bucket->layout().slots) {
-          if (in_[static_cast<std::size_t>(r)][static_cast<std::size_t>(slot.parameter)] != 0) {
-            continue;
+          if (in_[static_cast<std::size_t>(r)][static_cast<std::size_t>(slot.parameter)] == 0) {
+            move_in(r, slot.parameter);
+            bucket->fill();
+          } else if (replaced == Replaced::counts) {
+            take_replaced(r, slot.parameter);
           }
-          move_in(r, slot.parameter);
-          bucket->fill();
         }
       }
     };
     core_.on_lanes(fill_replica);
   }
 
-  /// What somebody has put into `.grad` since the gradient was moved in counts instead of it.
-  void take_replaced() {
-    const auto look = [&](int r) {
-      for (int p = 0; p < parameters_.count(); ++p) {
-        if (in_[static_cast<std::size_t>(r)][static_cast<std::size_t>(p)] == 0) continue;
-        const Tensor& gradient = parameters_.on(r, p).grad();
-        const Tensor& view =
-            places_[static_cast<std::size_t>(p)].views[static_cast<std::size_t>(r)];
-        if (view.numel() == 0) continue;
-        if (gradient.defined() && gradient.data_ptr() == view.data_ptr()) continue;
-        if (overlaps_) {
-          throw InvalidUsage(fmt::format(
-              "apply: another tensor was put into .grad of {} after backward, when its gradient "
-              "may have been sent already; change gradients in place, or say "
-              "GradientOptions{{.overlap = Overlap::never}}",
-              name_of(p)));
-        }
-        move_in(r, p);
-      }
-    };
-    core_.on_lanes(look);
+  void take_replaced(int replica, int parameter) {
+    const Tensor& gradient = parameters_.on(replica, parameter).grad();
+    const Tensor& view =
+        places_[static_cast<std::size_t>(parameter)].views[static_cast<std::size_t>(replica)];
+    if (view.numel() == 0 || is_same(gradient, view)) return;
+    if (overlaps_) {
+      throw InvalidUsage(fmt::format(
+          "apply: another tensor was put into .grad of {} after backward, when its gradient may "
+          "have been sent already; change it while it is computed (register_hook), or say "
+          "GradientOptions{{.overlap = Overlap::never}}",
+          name_of(parameter)));
+    }
+    move_in(replica, parameter);
   }
 
   [[nodiscard]] coll::CallOptions call(const Bucket& bucket) const {

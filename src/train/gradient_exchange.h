@@ -55,6 +55,12 @@ class GradientExchange {
   [[nodiscard]] virtual std::string explain() const = 0;
 };
 
+/// Whether a sum may be written over this gradient, which a parameter has: nobody else has it, or
+/// shares its memory. (libtorch gives two parameters views of one gradient where it can.)
+inline bool is_exclusive(const Tensor& gradient) {
+  return gradient.use_count() == 1 && gradient.storage().use_count() == 1;
+}
+
 /// Replicas of one process: reduced where they lie, without a copy.
 std::unique_ptr<GradientExchange> local_exchange(detail::StrategyCore& core,
                                                  const Parameters& parameters);

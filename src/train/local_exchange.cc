@@ -32,7 +32,9 @@ class LocalExchange : public GradientExchange {
         sum = tensor::reduce_sparse(tensor::Combine::sum, each);
         continue;
       }
-      sum = each.front();
+      sum = may_become_sum(p)
+                ? each.front()
+                : core_.result_memory().empty_like(each.front(), each.front().scalar_type());
       jobs.push_back({std::move(each), {sum}, tensor::Combine::sum});
     }
     detail::reduce_on_lanes(core_, jobs);
@@ -55,6 +57,11 @@ class LocalExchange : public GradientExchange {
   [[nodiscard]] Tensor gradient(int replica, int parameter) const {
     const Tensor& own = parameters_.on(replica, parameter);
     return own.grad().defined() ? own.grad() : at::zeros_like(own.detach());
+  }
+
+  [[nodiscard]] bool may_become_sum(int parameter) const {
+    const Tensor& first = parameters_.on(0, parameter).grad();
+    return !first.defined() || is_exclusive(first);
   }
 
   detail::StrategyCore& core_;

@@ -74,6 +74,7 @@ Tensor Optimizer::apply(ReplicaContext& replica, const std::function<Tensor()>& 
     Tensor loss;
     {
       const at::AutoGradMode recorded(true);
+      const tensor::PlacedMemory::Scope gradients(core_->strategy().placed_memory());
       loss = closure();
     }
     core_->check_complete(index_);
@@ -81,6 +82,8 @@ Tensor Optimizer::apply(ReplicaContext& replica, const std::function<Tensor()>& 
     core_->bind_gradients(index_);
     return replica.all_reduce(ReduceOp::sum, loss.detach(), here);
   };
+  // What an optimizer keeps may be as large as a gradient, but is none.
+  const tensor::PlacedMemory::Scope nowhere(nullptr);
   const Tensor loss = local().step(evaluate);
   replica.merge_at(here, [core = core_.get()](Strategy&) {
     core->clear_gradients();

@@ -274,8 +274,6 @@ void OptimizerCore::step(const ApplyOptions& options) {
 void OptimizerCore::take_step(Bound bound) {
   strategy_->on_lanes([&](int lane) {
     if (bound == Bound::no) bind_gradients(lane);
-    // What an optimizer keeps is as large as a gradient, but none.
-    const tensor::PlacedMemory::Scope nowhere(nullptr);
     optimizer(lane).step();
     for (int p = 0; p < parameters_.count(); ++p) {
       parameters_.on(lane, p).mutable_grad() = Tensor();

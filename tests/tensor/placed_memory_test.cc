@@ -44,6 +44,7 @@ TEST_F(Placing, ABackwardPassComputesRightIntoIt) {
   for (int i = 0; i < 5; ++i) {
     const Tensor gradient = gradient_in(&*memory_);
     EXPECT_TRUE(memory_->holds(gradient));
+    EXPECT_FALSE(memory_->holds(gradient[0])) << "not the whole of it";
     EXPECT_FALSE(memory_->holds(gradient[1])) << "not the whole of it";
     EXPECT_TRUE(gradient.equal(usual));
     EXPECT_FALSE(memory_->holds(weight_));
@@ -80,6 +81,30 @@ TEST_F(Placing, WhoeverKeepsManyGetsTheRestElsewhere) {
   EXPECT_EQ(placed, 2);
   kept.clear();
   EXPECT_TRUE(memory_->holds(weight_ * 2));
+}
+
+TEST_F(Placing, BlocksOfEverySizeWaitForTheNextOfTheirs) {
+  memory_->expect(2 * weight_.nbytes());
+  const PlacedMemory::Scope scope(&*memory_);
+  const at::NoGradGuard not_recorded;
+  Tensor last;
+  for (int i = 0; i < 20; ++i) {
+    Tensor large = torch::ones({64, 64});
+    const Tensor small = weight_ * 2;
+    const Tensor again = weight_ * 3;
+    EXPECT_TRUE(memory_->holds(large) && memory_->holds(small) && memory_->holds(again));
+    last = std::move(large);
+  }
+  EXPECT_EQ(made_, 4);
+}
+
+TEST_F(Placing, ClosedItUsesNoBlockAgain) {
+  const Tensor kept = gradient_in(&*memory_);
+  ASSERT_TRUE(memory_->holds(kept));
+  memory_->close();
+  memory_->expect(weight_.nbytes());
+  EXPECT_FALSE(memory_->holds(gradient_in(&*memory_)));
+  EXPECT_TRUE(memory_->holds(kept));
 }
 
 /// As oneDNN's scratch memory is.
