@@ -40,14 +40,15 @@ class Askers {
     } at_end;
     return *askers;
   }
-  void start(const std::function<void()>& body) {
+  /// `body` says so when all that may take long is behind it.
+  void start(const std::function<void(std::atomic<bool>& over)>& body) {
     join_finished();
     const MutexLock lock(mutex_);
     auto over = std::make_shared<std::atomic<bool>>(false);
     auto thread = start_thread(
         "ls-lookup",
         [body, over](const std::stop_token&) {
-          body();
+          body(*over);
           over->store(true);
         },
         [](const Status&) {});
@@ -80,7 +81,11 @@ std::optional<Lookups::Answer> Lookups::find(const std::string& host, Deadline d
     if (!known) {
       known = std::make_shared<Pending>();
       try {
-        Askers::all().start([ask = ask_, host, asked = known] { asked->finish(ask(host)); });
+        Askers::all().start([ask = ask_, host, asked = known](std::atomic<bool>& over) {
+          const Answer answer = ask(host);
+          over.store(true);  // first: who has the answer may end the process, which joins us then
+          asked->finish(answer);
+        });
       } catch (...) {
         pending_.erase(host);
         throw;
