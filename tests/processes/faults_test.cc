@@ -188,7 +188,7 @@ class Programs : public testing::TestWithParam<Wire> {
                             .scenario = scenario,
                             .wire = GetParam(),
                             .environment = {"TEST_DEAD_MS=1000"}});
-    return cluster.finish(10s);
+    return cluster.finish(30s);  // against a hang: instrumented, some take ten
   }
 };
 

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <memory>
+#include <thread>
 
 #include "base/gate.h"
 #include "lockstep/error.h"
@@ -79,6 +80,10 @@ TEST(Lookups, OneUnderWayHoldsUpNeitherOthersNorItsOwner) {
   }
   EXPECT_FALSE(stuck->answers);  // and we are here
   stuck->answer();
+  // The thread that asked lets go of it last, and can be joined then.
+  const Deadline soon = Deadline::after(10s);
+  while (stuck.use_count() > 1 && !soon.passed()) std::this_thread::yield();
+  EXPECT_EQ(stuck.use_count(), 1);
 }
 
 TEST(Lookups, OfANetworkEndInTime) {
