@@ -8,6 +8,9 @@
 // order counts. From then on a gradient is moved into a flat bucket when it arrives. A bucket is
 // complete when all local replicas have filled it; buckets are issued in their order, during
 // backward if sending and computing can go on at the same time, else when it is over.
+// clang-format off
+#include "lockstep/tensor.h"  // before libtorch's own
+// clang-format on
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
