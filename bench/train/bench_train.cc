@@ -63,7 +63,7 @@ RowOptions options_for(const Row& row, bool quick) {
   if (quick) {
     options.pairs = {.pairs = 5, .attempts = 10};
   } else if (row.other == "independent" && row.required) {
-    // Both compute the same and differ by a few percent: as much as two pairs do.
+    // Both compute the same and differ by a few percent, which pairs do among each other, too.
     options.pairs = {.pairs = 41, .attempts = 123};
   }
   return options;

@@ -107,8 +107,8 @@ class BucketExchange : public GradientExchange {
         transport.find("tcp") != std::string::npos || transport.find("tls") != std::string::npos;
     overlaps_ =
         options.overlap == Overlap::always || (options.overlap == Overlap::automatic && network);
-    // Without overlap one bucket is best. With it, small ones start early, but each costs the
-    // network's latency; measured with bench-train.
+    // Without overlap one bucket is best, but for gradients that need not be moved into it. With
+    // it, small ones start early, but each costs the network's latency; measured with bench-train.
     sizes_.limit = options.bucket_bytes > 0 ? options.bucket_bytes : overlaps_ ? kOverlapBytes : 0;
     if (!overlaps_ && (transport == "shared memory" || transport == "threads")) {
       sizes_.alone = options.bucket_bytes > 0 ? options.bucket_bytes : kAloneBytes;

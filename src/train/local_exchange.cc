@@ -1,6 +1,6 @@
 // Gradients of replicas that are threads of one process. Each sum is written over the first
-// replica's gradient, in one pass over memory by all lanes, and every replica takes the step with
-// that one tensor.
+// replica's gradient, unless somebody else has that, in one pass over memory by all lanes, and
+// every replica takes the step with that one tensor.
 // clang-format off
 #include "lockstep/tensor.h"  // before libtorch's own
 // clang-format on
