@@ -31,7 +31,7 @@ BENCHES := bench/kernel/bench_kernel bench/coll/bench_collectives
 
 CMAKE_BUILD = cmake --build build/$(1) --parallel $(JOBS)
 
-.PHONY: help deps build test test-transports train stress same-bits chaos stranger format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input bench-peers bench-train \
+.PHONY: help deps build test test-slow test-transports train stress same-bits chaos stranger format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input bench-peers bench-train \
         check check-format check-layers check-fuzz check-clang check-tidy check-ubsan check-asan check-asan-parsers check-tsan check-tsan-core \
         check-torch check-clang-torch check-tidy-torch check-asan-torch check-blas check-mpi check-install
 
@@ -54,6 +54,9 @@ test: build ## Build, then run the fast tests
 	@ctest --test-dir build/dev -L fast -j $(TEST_JOBS) --output-on-failure --no-tests=error \
 	  || { echo "make test: FAILED, see above"; exit 1; }
 	@echo "make test: all fast tests passed"
+
+test-slow: build ## Every bit pattern through every rounding, every plan, 20,000 simulated clusters
+	ctest --test-dir build/dev -L '^slow$$' -j $(TEST_JOBS) --output-on-failure --no-tests=error
 
 test-transports: build ## Every collective over every transport and layout
 	ctest --test-dir build/dev -L transports -j $(TEST_JOBS) --output-on-failure --no-tests=error
@@ -202,9 +205,9 @@ plans: build/dev/build.ninja ## Prove every algorithm's plans correct (lockstep 
 	$(call CMAKE_BUILD,dev) --target lockstep
 	build/dev/tools/lockstep/lockstep plans
 
-sim: build/dev/build.ninja ## Run the simulated cluster with SEEDS seeds
+sim: build/dev/build.ninja ## Run the simulated cluster with SEEDS seeds, or with one SEED and its trace
 	$(call CMAKE_BUILD,dev) --target lockstep_sim_program
-	build/dev/tests/sim_cluster/lockstep_sim --seeds $(SEEDS)
+	build/dev/tests/sim_cluster/lockstep_sim $(if $(filter command,$(firstword $(origin SEED))),--seed $(SEED),--seeds $(SEEDS))
 
 fuzz: build/fuzz/build.ninja ## Run every fuzz target for FUZZ_SECONDS
 	$(call CMAKE_BUILD,fuzz) --target fuzzers

@@ -42,6 +42,8 @@ Environment read_environment() {
   Environment environment;
   if (const char* value = std::getenv("LOCKSTEP_LOG")) environment.log_level = parse_level(value);
   if (const char* value = std::getenv("LOCKSTEP_ALGORITHMS")) environment.algorithms = value;
+  if (const char* value = std::getenv("LOCKSTEP_COSTS")) environment.costs = value;
+  if (const char* value = std::getenv("LOCKSTEP_HISTORY_DIR")) environment.history_dir = value;
   if (const char* value = std::getenv("LOCKSTEP_ENGINE")) environment.engine = parse_engine(value);
   environment.allocator_is_tuned = allocator_is_tuned();
   return environment;

@@ -12,7 +12,9 @@ namespace lockstep {
 struct Environment {
   LogLevel log_level = LogLevel::warning;  // LOCKSTEP_LOG
   std::string algorithms;                  // LOCKSTEP_ALGORITHMS, e.g. all_reduce=direct:0-64K
+  std::string costs;                       // LOCKSTEP_COSTS, e.g. tcp.alpha=20
   coll::Engine engine = coll::Engine::automatic;  // LOCKSTEP_ENGINE, of join() without options
+  std::string history_dir;  // LOCKSTEP_HISTORY_DIR: what was recorded goes there after a failure
   /// The user has settled when glibc's allocator gives memory back: MALLOC_TRIM_THRESHOLD_,
   /// MALLOC_MMAP_THRESHOLD_, or malloc in GLIBC_TUNABLES.
   bool allocator_is_tuned = false;

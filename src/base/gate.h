@@ -2,7 +2,7 @@
 //
 // A thread waits at a gate until a predicate over some shared atomics holds; whoever changes those
 // atomics calls notify() afterwards. A waiter first polls (SpinPolicy), then sleeps in the kernel
-// on a futex with an absolute deadline. notify() costs one atomic operation while nobody sleeps.
+// on a futex with an absolute deadline. notify() costs one read of memory while nobody sleeps.
 //
 //   std::atomic<bool> ready = false; Gate gate;
 //   // waiter                                              // notifier

@@ -20,8 +20,14 @@ struct Fused {
   Op op;
   DType dtype;
   int root;
-  std::vector<ConstBuffer> inputs;
+  std::vector<std::vector<ConstBuffer>> inputs;  // by replica
   std::vector<ConstBuffer> outputs;
+
+  void add(std::span<const ConstBuffer> input, const ConstBuffer& output) {
+    inputs.resize(input.size());
+    for (std::size_t i = 0; i < input.size(); ++i) inputs[i].push_back(input[i]);
+    outputs.push_back(output);
+  }
 };
 
 }  // namespace
@@ -52,22 +58,19 @@ Batch::Parts& Batch::open() {
 
 void Batch::all_reduce(Op op, Buffer in_place) { all_reduce(op, in_place, in_place); }
 
-void Batch::all_reduce(Op op, ConstBuffer input, Buffer output) {
+void Batch::all_reduce(Op op, Inputs inputs, Buffer output) {
   Call checked;
   fill_all_reduce(checked,
                   {session_->rank(), session_->size(), session_->spec().replicas[session_->rank()]},
-                  op, input, output);
-  Fused& fused = open().like(plan::Kind::all_reduce, op, input.dtype(), -1);
-  fused.inputs.push_back(input);
-  fused.outputs.push_back(output);
+                  op, inputs, output);
+  open().like(plan::Kind::all_reduce, op, output.dtype(), -1).add(inputs.list(), output);
 }
 
 void Batch::broadcast(Buffer buffer, Root root) {
   Call checked;
   fill_broadcast(checked, {session_->rank(), session_->size(), 1}, buffer, root);
-  Fused& fused = open().like(plan::Kind::broadcast, Op::sum, buffer.dtype(), root.rank);
-  fused.inputs.push_back(buffer);
-  fused.outputs.push_back(buffer);
+  const ConstBuffer& input = buffer;
+  open().like(plan::Kind::broadcast, Op::sum, buffer.dtype(), root.rank).add({&input, 1}, buffer);
 }
 
 void Batch::run(const CallOptions& options, Here here) {
@@ -89,7 +92,7 @@ std::shared_ptr<Work::Shared> Batch::fuse(const CallOptions& options, Here here)
     call.reduces = fused.kind == plan::Kind::all_reduce;
     call.dtype = fused.dtype;
     call.root = fused.root;
-    call.add_input(fused.inputs);
+    for (const std::vector<ConstBuffer>& input : fused.inputs) call.add_input(input);
     call.set_output(fused.outputs);
     // The pieces are part of what the ranks must agree on.
     for (const ConstBuffer& output : fused.outputs) {

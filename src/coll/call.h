@@ -32,7 +32,7 @@ struct Call {
   int to = -1;
   plan::Order order = plan::Order::fixed_tree;
   std::uint64_t shape_hash = 0;
-  std::array<char, 40> name{};
+  wire::Name name;
   std::chrono::nanoseconds timeout{0};
   bool background = false;
   Here here;

@@ -14,9 +14,6 @@
 namespace lockstep::coll {
 namespace {
 
-/// Lines of history in the log after a failure; Session::history() has all.
-constexpr std::uint64_t kLoggedHistory = 8;
-
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 /// Whatever happens, the next operation gets its turn.
@@ -45,17 +42,24 @@ std::string names(const std::vector<int>& ranks) {
 }  // namespace
 
 Executor::Executor(std::unique_ptr<Carrier> carrier, const SessionOptions& options,
-                   std::uint32_t group)
-    : carrier_(std::move(carrier)), end_(carrier_->end()), options_(options), group_(group) {}
+                   const GroupSpec& group, std::shared_ptr<Records> records)
+    : carrier_(std::move(carrier)),
+      end_(carrier_->end()),
+      options_(options),
+      group_(static_cast<std::uint32_t>(group.id)),
+      records_(std::move(records)),
+      recorder_(records_->add(group)) {}
 
 Status Executor::run(const Call& call, std::uint64_t ticket, Deadline deadline) {
   Status status;
   try {
     if (!turnstile_.wait(ticket, deadline)) {
       end_.fail({ErrorKind::timeout, Code::deadline_exceeded,
-                 fmt::format("operation {} did not start within {:.1f} s: earlier operations of "
-                             "rank {} are still under way",
-                             ticket + 1, seconds(call.timeout), end_.member(end_.rank()))});
+                 fmt::format("operation {} ({}) did not start within {:.1f} s: earlier operations "
+                             "of rank {} are still under way; called at {}:{}",
+                             ticket + 1, wire::describe(describe(call, ticket + 1)),
+                             seconds(call.timeout), end_.member(end_.rank()), call.here.file,
+                             call.here.line)});
     }
   } catch (...) {
     end_.fail({ErrorKind::timeout, Code::deadline_exceeded, {}});
@@ -85,8 +89,7 @@ Status Executor::run_all(const Work::Shared& work) {
   return status;
 }
 
-Status Executor::carry_out(const Call& call, std::uint64_t sequence, Deadline deadline) {
-  if (end_.failed()) return end_.failure();
+wire::Descriptor Executor::describe(const Call& call, std::uint64_t sequence) const {
   wire::Descriptor descriptor;
   descriptor.sequence = sequence;
   descriptor.count = call.counts.empty() ? call.count
@@ -101,26 +104,39 @@ Status Executor::carry_out(const Call& call, std::uint64_t sequence, Deadline de
   if (call.wire) descriptor.wire = static_cast<std::uint8_t>(*call.wire);
   descriptor.group = group_;
   descriptor.name = call.name;
+  return descriptor;
+}
 
+Status Executor::carry_out(const Call& call, std::uint64_t sequence, Deadline deadline) {
+  if (end_.failed()) {
+    Status failure = end_.failure();
+    records_->report(failure, *recorder_);
+    return failure;
+  }
+  wire::Descriptor descriptor = describe(call, sequence);
   std::optional<NarrowedCall> narrowed;
   if (call.wire) narrowed.emplace(call, narrowed_);
   const char* algorithm = carrier_->start(narrowed ? narrowed->call() : call, descriptor);
-  recorder_.begin(descriptor, call.here, algorithm);
+  recorder_->begin(descriptor, call.here, algorithm);
   const State state = drive(call, descriptor, deadline);
   if (narrowed && state == State::done) narrowed->widen();
-  return close(sequence, state);
+  return close(descriptor, call.here, state);
 }
 
-Status Executor::close(std::uint64_t sequence, State state) {
-  recorder_.end(sequence,
-                state == State::done ? Recorder::Outcome::done : Recorder::Outcome::failed);
+Status Executor::close(const wire::Descriptor& descriptor, Here here, State state) {
+  recorder_->end(descriptor.sequence,
+                 state == State::done ? Recorder::Outcome::done : Recorder::Outcome::failed);
   if (state == State::done) return {};
   // Where ranks must agree first, the verdict may still be under way.
   if (!end_.failed()) end_.await_verdict();
-  Status failure = end_.failed() ? end_.failure() : own_failure_;
-  log_error("rank {}: {}\nlast operations of rank {}:\n{}", end_.member(end_.rank()),
-            failure.message(), end_.member(end_.rank()), recorder_.text(kLoggedHistory));
-  return failure;
+  const Status failure = end_.failed() ? end_.failure() : own_failure_;
+  records_->report(failure, *recorder_);
+  // The cause reads alike on all ranks; where it met this one does not.
+  return {failure.kind(), failure.code(),
+          fmt::format("{}\nrank {} was in operation {} ({}), called at {}:{}", failure.message(),
+                      end_.member(end_.rank()), descriptor.sequence, wire::describe(descriptor),
+                      here.file, here.line),
+          failure.culprits()};
 }
 
 void Executor::run_small(Op op, const ConstBuffer& input, const Buffer& output, Here here) {
@@ -136,17 +152,17 @@ bool Executor::run_again(Op op, const ConstBuffer& input, const Buffer& output, 
   const Carrier::Again* again = carrier_->begin_again(op, input, output, ticket + 1);
   if (again == nullptr) return false;
   const Turn turn{turnstile_};
-  recorder_.begin(again->descriptor, here, again->algorithm);
+  recorder_->begin(again->descriptor, here, again->algorithm);
   Status status;
   try {
     if (carrier_->finish_again(input, output)) {
-      recorder_.end(ticket + 1, Recorder::Outcome::done);
+      recorder_->end(ticket + 1, Recorder::Outcome::done);
       return true;
     }
     Call call;
     fill_small(call, op, input, output, here);
     carrier_->go_on(call);
-    status = close(ticket + 1, drive(call, again->descriptor, Deadline::never()));
+    status = close(again->descriptor, here, drive(call, again->descriptor, Deadline::never()));
   } catch (...) {
     status = Status::from_current_exception();
     end_.fail(status);

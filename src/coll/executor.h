@@ -7,7 +7,7 @@
 
 #include "coll/call.h"
 #include "coll/carrier.h"
-#include "coll/recorder.h"
+#include "coll/records.h"
 #include "coll/scratch.h"
 #include "coll/turnstile.h"
 #include "coll/work_state.h"
@@ -16,8 +16,9 @@ namespace lockstep::coll {
 
 class Executor {
  public:
-  /// `group` tells the operations of different groups of a generation apart.
-  Executor(std::unique_ptr<Carrier> carrier, const SessionOptions& options, std::uint32_t group);
+  /// `records` is of all groups of this rank.
+  Executor(std::unique_ptr<Carrier> carrier, const SessionOptions& options, const GroupSpec& group,
+           std::shared_ptr<Records> records);
 
   /// Fixes the call's place in the order of operations.
   std::uint64_t issue() noexcept { return turnstile_.take(); }
@@ -31,16 +32,17 @@ class Executor {
   void run_small(Op op, const ConstBuffer& input, const Buffer& output, Here here);
 
   [[nodiscard]] transport::GroupEnd& end() noexcept { return end_; }
-  [[nodiscard]] const Recorder& recorder() const noexcept { return recorder_; }
+  [[nodiscard]] const Recorder& recorder() const noexcept { return *recorder_; }
   [[nodiscard]] std::uint64_t outstanding() const noexcept { return turnstile_.outstanding(); }
 
  private:
   Status carry_out(const Call& call, std::uint64_t sequence, Deadline deadline);
+  [[nodiscard]] wire::Descriptor describe(const Call& call, std::uint64_t sequence) const;
   /// False: nothing was done, the usual way is to be taken with the same ticket.
   bool run_again(Op op, const ConstBuffer& input, const Buffer& output, Here here,
                  std::uint64_t ticket);
   /// The end of a call: its record, and why it failed.
-  Status close(std::uint64_t sequence, State state);
+  Status close(const wire::Descriptor& descriptor, Here here, State state);
   State drive(const Call& call, const wire::Descriptor& descriptor, Deadline deadline);
   void report_stall(const wire::Descriptor& descriptor, Duration waited) const;
   [[nodiscard]] Status timed_out(const Call& call, const wire::Descriptor& descriptor,
@@ -51,7 +53,8 @@ class Executor {
   transport::GroupEnd& end_;
   SessionOptions options_;
   std::uint32_t group_;
-  Recorder recorder_;
+  std::shared_ptr<Records> records_;
+  std::shared_ptr<Recorder> recorder_;
   Scratch narrowed_;  // of calls that travel in another type
   Turnstile turnstile_;
   Status own_failure_;  // of this rank's own making

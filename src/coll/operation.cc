@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <optional>
 
 #include "base/inline_vector.h"
 #include "kernel/reduce.h"
+#include "transport/damaged.h"
 
 namespace lockstep::coll {
 namespace {
@@ -65,15 +67,31 @@ kernel::Form form_of(Buffer buffer) noexcept {
   return buffer == Buffer::partial ? kernel::Form::partial : kernel::Form::value;
 }
 
-Cursor locate(const Place& place, const Bindings& bindings, Link& link) {
+/// A peer's buffer. What it shows of it may be damaged, so it must have all that is asked for.
+const Pieces& theirs(const Place& place, std::uint64_t count, Link& link) {
+  const transport::Exposure& shown = link.exposed(place.rank);
+  const Pieces* buffer = &shown.output;
+  if (place.buffer == Buffer::input) {
+    buffer = static_cast<std::size_t>(place.index) < shown.inputs.size()
+                 ? &shown.inputs[place.index]
+                 : nullptr;
+  }
+  if (buffer == nullptr || buffer->pieces.empty() ||
+      buffer->pieces.back().end < place.offset + count) {
+    transport::refuse_damaged(link, place.rank, "shows fewer elements than it takes part with");
+  }
+  return *buffer;
+}
+
+Cursor locate(const Place& place, std::uint64_t count, const Bindings& bindings, Link& link) {
   const std::size_t width = width_of(bindings, place.buffer);
   const bool mine = place.rank == link.rank();
   switch (place.buffer) {
     case Buffer::input:
-      return {mine ? bindings.inputs[place.index] : link.exposed(place.rank).inputs[place.index],
-              place.offset, width};
+      return {mine ? bindings.inputs[place.index] : theirs(place, count, link), place.offset,
+              width};
     case Buffer::output:
-      return {mine ? bindings.output : link.exposed(place.rank).output, place.offset, width};
+      return {mine ? bindings.output : theirs(place, count, link), place.offset, width};
     case Buffer::scratch:
       return {bindings.scratch, place.offset, width};
     case Buffer::partial:
@@ -157,15 +175,14 @@ bool Operation::execute(const Instruction& instruction, Link& link) {
 }
 
 bool Operation::compute(const Instruction& instruction, Link& link) {
+  std::optional<transport::Touch> touch;
   // Slots belong to the group and outlive every operation; other buffers are their callers'.
-  const bool bracketed = plan_->slot_count == 0;
-  if (bracketed && !link.enter()) return false;
+  if (plan_->slot_count == 0 && !touch.emplace(link).allowed()) return false;
   if (instruction.verb == plan::Verb::reduce) {
     reduce(instruction, link);
   } else {
     copy(instruction, link);
   }
-  if (bracketed) link.exit();
   return true;
 }
 
@@ -173,7 +190,7 @@ void Operation::send(const Instruction& instruction, Link& link) {
   if (instruction.count == 0) return;
   const Place& place = plan_->sources_of(instruction)[0];
   const std::size_t width = width_of(*bindings_, place.buffer);
-  Cursor from = locate(place, *bindings_, link);
+  Cursor from = locate(place, instruction.count, *bindings_, link);
   for (std::uint64_t left = instruction.count; left > 0;) {
     const std::uint64_t now = std::min(left, from.contiguous());
     link.send(instruction.peer, {from.data(), now * width});
@@ -192,9 +209,9 @@ bool Operation::receive(const Instruction& instruction, Link& link) {
     Place rest = place;
     rest.offset += moved_ / width;
     const std::size_t within = moved_ % width;
-    const Cursor into = locate(rest, *bindings_, link);
-    const std::uint64_t room =
-        std::min(instruction.count - moved_ / width, into.contiguous()) * width - within;
+    const std::uint64_t left = instruction.count - moved_ / width;
+    const Cursor into = locate(rest, left, *bindings_, link);
+    const std::uint64_t room = std::min(left, into.contiguous()) * width - within;
     const std::size_t got = link.receive(instruction.peer, {into.data() + within, room});
     if (got == 0) return false;
     moved_ += got;
@@ -207,12 +224,12 @@ bool Operation::reduce_flat(const Instruction& instruction, Link& link) {
   InlineVector<kernel::Input, kUsual> inputs;
   InlineVector<kernel::Target, kUsual> outputs;
   for (const Place& place : plan_->sources_of(instruction)) {
-    const Cursor at = locate(place, *bindings_, link);
+    const Cursor at = locate(place, instruction.count, *bindings_, link);
     if (at.contiguous() < instruction.count) return false;
     inputs.push_back({at.data(), form_of(place.buffer)});
   }
   for (const Place& place : plan_->targets_of(instruction)) {
-    const Cursor at = locate(place, *bindings_, link);
+    const Cursor at = locate(place, instruction.count, *bindings_, link);
     if (at.contiguous() < instruction.count) return false;
     outputs.push_back({at.data(), form_of(place.buffer)});
   }
@@ -235,8 +252,10 @@ void Operation::reduce(const Instruction& instruction, Link& link) {
   if (reduce_flat(instruction, link)) return;
   InlineVector<Cursor, kUsual> from;
   InlineVector<Cursor, kUsual> to;
-  for (const Place& place : sources) from.push_back(locate(place, *bindings_, link));
-  for (const Place& place : targets) to.push_back(locate(place, *bindings_, link));
+  for (const Place& place : sources)
+    from.push_back(locate(place, instruction.count, *bindings_, link));
+  for (const Place& place : targets)
+    to.push_back(locate(place, instruction.count, *bindings_, link));
   for (std::uint64_t left = instruction.count; left > 0;) {
     std::uint64_t now = left;
     for (const Cursor& cursor : from) now = std::min(now, cursor.contiguous());
@@ -269,8 +288,8 @@ void Operation::copy(const Instruction& instruction, Link& link) {
   const Place& source = plan_->sources_of(instruction)[0];
   const std::size_t width = width_of(*bindings_, source.buffer);
   for (const Place& target : plan_->targets_of(instruction)) {
-    Cursor from = locate(source, *bindings_, link);
-    Cursor to = locate(target, *bindings_, link);
+    Cursor from = locate(source, instruction.count, *bindings_, link);
+    Cursor to = locate(target, instruction.count, *bindings_, link);
     for (std::uint64_t left = instruction.count; left > 0;) {
       const std::uint64_t now = std::min({left, from.contiguous(), to.contiguous()});
       if (from.data() != to.data()) std::memcpy(to.data(), from.data(), now * width);

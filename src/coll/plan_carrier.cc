@@ -5,7 +5,6 @@
 #include <span>
 
 #include "base/cache_line.h"
-#include "base/env.h"
 #include "kernel/reduce.h"
 
 namespace lockstep::coll {
@@ -24,7 +23,7 @@ std::span<const plan::Instruction> awaits_of(const plan::Plan& plan) {
 /// An all-reduce through slots by a rank with one replica: copy, publish, await everybody, add.
 bool is_repeatable(const Call& call, const plan::Plan& plan) {
   if (call.kind != plan::Kind::all_reduce || plan.slot_count == 0 || call.shape_hash != 0 ||
-      call.wire || call.name[0] != '\0' || plan.code.size() < kCopyAndPublish + 2 ||
+      call.wire || call.name != wire::Name() || plan.code.size() < kCopyAndPublish + 2 ||
       plan.slot_most * size_of(call.dtype) > transport::kMostOffered) {
     return false;
   }
@@ -43,8 +42,7 @@ bool is_repeatable(const Call& call, const plan::Plan& plan) {
 PlanCarrier::PlanCarrier(std::unique_ptr<transport::Link> link, plan::Layout layout,
                          const SessionOptions& options)
     : link_(std::move(link)),
-      planner_(std::move(layout), link_->rank(), link_->slot_bytes(),
-               options.algorithms.empty() ? environment().algorithms : options.algorithms) {}
+      planner_(std::move(layout), link_->rank(), link_->slot_bytes(), preferences_of(options)) {}
 
 const char* PlanCarrier::start(const Call& call, wire::Descriptor& descriptor) {
   const plan::Access access = link_->access(call.exposure());

@@ -5,23 +5,21 @@
 
 #include <algorithm>
 
+#include "plan/form.h"
+
 namespace lockstep::coll {
 namespace {
 
 /// Plans are small beside the data they move; past this many different calls all are forgotten.
 constexpr std::size_t kMaxKnown = 512;
 
-bool is_reduction(plan::Kind kind) noexcept {
-  return kind == plan::Kind::all_reduce || kind == plan::Kind::reduce ||
-         kind == plan::Kind::reduce_scatter;
-}
-
 }  // namespace
 
-Planner::Planner(plan::Layout layout, int rank, std::size_t slot_bytes, std::string_view overrides)
-    : layout_(std::move(layout)), rank_(rank), slot_bytes_(slot_bytes) {
-  raise_if_error(plan::parse_overrides(overrides, overrides_));
-}
+Planner::Planner(plan::Layout layout, int rank, std::size_t slot_bytes, Preferences preferences)
+    : layout_(std::move(layout)),
+      rank_(rank),
+      slot_bytes_(slot_bytes),
+      preferences_(std::move(preferences)) {}
 
 std::size_t Planner::KeyHash::operator()(const Key& key) const noexcept {
   const std::uint64_t words[] = {static_cast<std::uint64_t>(key.kind),
@@ -65,7 +63,7 @@ PlannedCall Planner::make(const Call& call, plan::Access access) const {
   }
   request.root = std::max(call.root, 0);
   request.to = std::max(call.to, 0);
-  request.accumulator = is_reduction(call.kind) && accumulator_of(call.dtype) != call.dtype
+  request.accumulator = plan::is_reduction(call.kind) && accumulator_of(call.dtype) != call.dtype
                             ? plan::Accumulator::wide
                             : plan::Accumulator::same;
   request.chunk = plan::kChunkBytes / width;
@@ -74,8 +72,8 @@ PlannedCall Planner::make(const Call& call, plan::Access access) const {
                                   .access = access,
                                   .order = call.order,
                                   .element_bytes = width,
-                                  .costs = costs_,
-                                  .overrides = overrides_,
+                                  .costs = preferences_.costs,
+                                  .overrides = preferences_.overrides,
                                   .slot_bytes = slot_bytes_};
   PlannedCall planned;
   planned.algorithm = plan::select(request, situation).algorithm;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "coll/call.h"
-#include "plan/select.h"
+#include "coll/preferences.h"
 
 namespace lockstep::coll {
 
@@ -22,8 +22,7 @@ struct PlannedCall {
 
 class Planner {
  public:
-  /// Throws InvalidUsage if `overrides` cannot be understood.
-  Planner(plan::Layout layout, int rank, std::size_t slot_bytes, std::string_view overrides);
+  Planner(plan::Layout layout, int rank, std::size_t slot_bytes, Preferences preferences);
 
   /// `access` is what the call's buffers allow. Valid until the next call.
   const PlannedCall& plan(const Call& call, plan::Access access);
@@ -50,8 +49,7 @@ class Planner {
   plan::Layout layout_;
   int rank_;
   std::size_t slot_bytes_;
-  plan::Costs costs_;
-  plan::Overrides overrides_;
+  Preferences preferences_;
   std::unordered_map<Key, PlannedCall, KeyHash> known_;
   const std::pair<const Key, PlannedCall>* latest_ = nullptr;  // most calls repeat the one before
 };

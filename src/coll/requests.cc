@@ -145,7 +145,7 @@ void fill_options(Call& call, const CallOptions& options, Here here) {
   call.order = options.order == SumOrder::any ? plan::Order::any : plan::Order::fixed_tree;
   call.wire = wire_of(call, options.wire);
   call.here = here;
-  options.name.copy(call.name.data(), call.name.size() - 1);
+  call.name = wire::Name(options.name);
   if (!options.shape.empty()) {
     call.shape_hash =
         XXH3_64bits_withSeed(options.shape.data(), options.shape.size_bytes(), call.shape_hash);

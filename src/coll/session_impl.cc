@@ -10,8 +10,8 @@
 
 #include "base/log.h"
 #include "coll/engines.h"
+#include "coll/preferences.h"
 #include "kernel/reduce.h"
-#include "plan/select.h"
 
 namespace lockstep::coll {
 namespace {
@@ -34,8 +34,7 @@ void check_session_options(const SessionOptions& options) {
   if (options.progress_timeout.count() <= 0 || options.stall_report.count() <= 0) {
     throw InvalidUsage("progress_timeout and stall_report must be positive");
   }
-  plan::Overrides overrides;
-  raise_if_error(plan::parse_overrides(options.algorithms, overrides));
+  preferences_of(options);
   if (options.engine == Engine::mpi || options.engine == Engine::nccl) {
     static std::atomic<bool> said = false;
     if (!said.exchange(true)) {
@@ -58,9 +57,11 @@ Session::Impl::Impl(std::shared_ptr<transport::Generation> generation, MakeCarri
       rank_(rank),
       single_(spec_.replicas[static_cast<std::size_t>(rank)] == 1),
       options_(options),
-      executor_(make_carrier_(spec_, rank, options), options, static_cast<std::uint32_t>(spec_.id)),
-      membership_(membership ? std::move(membership)
-                             : std::make_shared<Membership>(generation_, spec_.members[rank])) {}
+      records_(membership ? membership->records : std::make_shared<Records>(spec_.members[rank])),
+      executor_(make_carrier_(spec_, rank, options), options, spec_, records_),
+      membership_(membership
+                      ? std::move(membership)
+                      : std::make_shared<Membership>(generation_, spec_.members[rank], records_)) {}
 
 Session::Impl::~Impl() { close(); }
 

@@ -20,9 +20,11 @@ namespace lockstep::coll {
 struct Membership {
   std::shared_ptr<transport::Generation> generation;
   int rank = 0;
+  std::shared_ptr<Records> records;
 
-  Membership(std::shared_ptr<transport::Generation> its_generation, int its_rank)
-      : generation(std::move(its_generation)), rank(its_rank) {}
+  Membership(std::shared_ptr<transport::Generation> its_generation, int its_rank,
+             std::shared_ptr<Records> its_records)
+      : generation(std::move(its_generation)), rank(its_rank), records(std::move(its_records)) {}
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
   ~Membership() { generation->leave(rank); }
@@ -89,6 +91,7 @@ class Session::Impl {
   int rank_;
   bool single_;  // this rank has one replica
   SessionOptions options_;
+  std::shared_ptr<Records> records_;
   Executor executor_;
 
   Mutex mutex_;

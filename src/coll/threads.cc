@@ -22,7 +22,7 @@ namespace lockstep::coll {
 namespace {
 
 /// One group while it forms: who is there, and what became of it.
-struct Meeting {
+struct Gathering {
   int size = 0;
   bool by_member = false;
   struct Guest {
@@ -45,55 +45,56 @@ Status wrong(Code code, std::string text) {
   return {kind, code, std::move(text)};
 }
 
-/// Adds the seat to the meeting; an error that concerns everybody is left in meeting.error.
-Status sit_down(Meeting& meeting, const Hub::Seat& seat) {
+/// Adds the seat to the gathering; an error that concerns everybody is left in gathering.error.
+Status sit_down(Gathering& gathering, const Hub::Seat& seat) {
   const bool by_member = !seat.member.empty();
-  if (meeting.present() == 0 && meeting.error.ok()) {
-    meeting.size = seat.size;
-    meeting.by_member = by_member;
+  if (gathering.present() == 0 && gathering.error.ok()) {
+    gathering.size = seat.size;
+    gathering.by_member = by_member;
   }
-  if (!meeting.error.ok()) return meeting.error;
-  if (meeting.size != seat.size) {
-    meeting.error = wrong(
-        Code::internal,
-        fmt::format("group \"{}\": rank {} gave size {} but that group has size {}", seat.group,
-                    by_member ? seat.member : std::to_string(seat.rank), seat.size, meeting.size));
-    return meeting.error;
+  if (!gathering.error.ok()) return gathering.error;
+  if (gathering.size != seat.size) {
+    gathering.error = wrong(
+        Code::internal, fmt::format("group \"{}\": rank {} gave size {} but that group has size {}",
+                                    seat.group, by_member ? seat.member : std::to_string(seat.rank),
+                                    seat.size, gathering.size));
+    return gathering.error;
   }
-  if (meeting.by_member != by_member) {
+  if (gathering.by_member != by_member) {
     return wrong(Code::invalid_argument,
                  fmt::format("group \"{}\": some join by rank, others by member name", seat.group));
   }
   const bool taken =
-      by_member ? meeting.by_name.count(seat.member) > 0 : meeting.by_rank.count(seat.rank) > 0;
+      by_member ? gathering.by_name.count(seat.member) > 0 : gathering.by_rank.count(seat.rank) > 0;
   if (taken) {
     return wrong(
         Code::invalid_argument,
         fmt::format("group \"{}\": {} has joined already", seat.group,
                     by_member ? "member " + seat.member : fmt::format("rank {}", seat.rank)));
   }
-  const Meeting::Guest guest{seat.options.replicas, seat.host};
+  const Gathering::Guest guest{seat.options.replicas, seat.host};
   if (by_member) {
-    meeting.by_name.emplace(seat.member, guest);
+    gathering.by_name.emplace(seat.member, guest);
   } else {
-    meeting.by_rank.emplace(seat.rank, guest);
+    gathering.by_rank.emplace(seat.rank, guest);
   }
-  if (meeting.present() < meeting.size) return {};
-  for (const auto& [_, each] : meeting.by_name) {
-    meeting.by_rank.emplace(static_cast<int>(meeting.by_rank.size()), each);
+  if (gathering.present() < gathering.size) return {};
+  for (const auto& [_, each] : gathering.by_name) {
+    gathering.by_rank.emplace(static_cast<int>(gathering.by_rank.size()), each);
   }
-  meeting.fabric = std::make_shared<transport::MemoryFabric>(meeting.size, ++last_generation);
+  gathering.fabric = std::make_shared<transport::MemoryFabric>(gathering.size, ++last_generation);
   return {};
 }
 
-std::string absent(const Meeting& meeting) {
-  if (meeting.by_member) return fmt::format("{} of {} joined", meeting.present(), meeting.size);
+std::string absent(const Gathering& gathering) {
+  if (gathering.by_member)
+    return fmt::format("{} of {} joined", gathering.present(), gathering.size);
   std::vector<int> ranks;
-  for (int rank = 0; rank < meeting.size; ++rank) {
-    if (meeting.by_rank.count(rank) == 0) ranks.push_back(rank);
+  for (int rank = 0; rank < gathering.size; ++rank) {
+    if (gathering.by_rank.count(rank) == 0) ranks.push_back(rank);
   }
-  return fmt::format("rank {} missing, {} of {} joined", fmt::join(ranks, ", "), meeting.present(),
-                     meeting.size);
+  return fmt::format("rank {} missing, {} of {} joined", fmt::join(ranks, ", "),
+                     gathering.present(), gathering.size);
 }
 
 void check_seat(const Hub::Seat& seat) {
@@ -111,12 +112,12 @@ void check_seat(const Hub::Seat& seat) {
 struct Hub::Shared {
   Gate gate;
   Mutex mutex;
-  std::map<std::string, std::shared_ptr<Meeting>> meetings GUARDED_BY(mutex);
+  std::map<std::string, std::shared_ptr<Gathering>> gatherings GUARDED_BY(mutex);
   Status aborted GUARDED_BY(mutex);
 
-  bool settled(const Meeting& meeting) {
+  bool settled(const Gathering& gathering) {
     const MutexLock lock(mutex);
-    return meeting.settled() || !aborted.ok();
+    return gathering.settled() || !aborted.ok();
   }
 };
 
@@ -124,51 +125,51 @@ Hub::Hub() : shared_(std::make_shared<Shared>()) {}
 
 Session Hub::join(const Seat& seat) {
   check_seat(seat);
-  std::shared_ptr<Meeting> meeting;
+  std::shared_ptr<Gathering> gathering;
   {
     const MutexLock lock(shared_->mutex);
     raise_if_error(shared_->aborted);
-    auto& place = shared_->meetings[seat.group];
+    auto& place = shared_->gatherings[seat.group];
     // A group that is complete, or was given up, is past: whoever comes now forms the next
     // generation.
     if (!place || place->fabric || place->error.kind() == ErrorKind::timeout)
-      place = std::make_shared<Meeting>();
-    meeting = place;
-    const Status refused = sit_down(*meeting, seat);
-    if (!refused.ok() && meeting->error.ok()) raise(refused);
+      place = std::make_shared<Gathering>();
+    gathering = place;
+    const Status refused = sit_down(*gathering, seat);
+    if (!refused.ok() && gathering->error.ok()) raise(refused);
   }
   shared_->gate.notify();
 
-  const bool in_time =
-      shared_->gate.wait([&] { return shared_->settled(*meeting); }, Deadline::after(seat.timeout));
+  const bool in_time = shared_->gate.wait([&] { return shared_->settled(*gathering); },
+                                          Deadline::after(seat.timeout));
   GroupSpec spec;
   int rank = seat.rank;
   {
     const MutexLock lock(shared_->mutex);
-    if (!in_time && !meeting->settled()) {
-      meeting->error = {
+    if (!in_time && !gathering->settled()) {
+      gathering->error = {
           ErrorKind::timeout, Code::deadline_exceeded,
           fmt::format("group \"{}\" timed out waiting for other workers after {:.1f} s: {}",
                       seat.group, std::chrono::duration<double>(seat.timeout).count(),
-                      absent(*meeting))};
+                      absent(*gathering))};
       shared_->gate.notify();
     }
-    if (!meeting->fabric) raise(meeting->error.ok() ? shared_->aborted : meeting->error);
+    if (!gathering->fabric) raise(gathering->error.ok() ? shared_->aborted : gathering->error);
     if (!seat.member.empty()) {
       rank = static_cast<int>(
-          std::distance(meeting->by_name.begin(), meeting->by_name.find(seat.member)));
+          std::distance(gathering->by_name.begin(), gathering->by_name.find(seat.member)));
     }
-    for (const auto& [member, guest] : meeting->by_rank) {
+    for (const auto& [member, guest] : gathering->by_rank) {
       spec.members.push_back(member);
       spec.replicas.push_back(guest.replicas);
       spec.hosts.push_back(guest.host);
     }
   }
   try {
-    return Session(std::make_shared<Session::Impl>(meeting->fabric, carriers_over(meeting->fabric),
-                                                   std::move(spec), rank, seat.options));
+    return Session(std::make_shared<Session::Impl>(
+        gathering->fabric, carriers_over(gathering->fabric), std::move(spec), rank, seat.options));
   } catch (...) {
-    meeting->fabric->leave(rank);  // the others have joined and would wait for this rank
+    gathering->fabric->leave(rank);  // the others have joined and would wait for this rank
     throw;
   }
 }
@@ -185,6 +186,7 @@ void Hub::abort(const std::string& reason) {
 }
 
 void run_ranks(int ranks, const std::function<void(Session&)>& fn, const SessionOptions& options) {
+  if (ranks < 1) throw InvalidUsage(fmt::format("{} ranks: a group has at least one", ranks));
   Hub hub;
   Mutex mutex;
   std::exception_ptr first;

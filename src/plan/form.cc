@@ -48,6 +48,9 @@ class Form {
       if (problem.empty()) problem = bad_operands(code);
       if (problem.empty() && code.verb == Verb::publish) {
         if (code.stage <= stage) problem = fmt::format("stage {} after {}", code.stage, stage);
+        if (code.stage >= kStages) {
+          problem = fmt::format("stage {} of at most {}", code.stage, kStages - 1);
+        }
         stage = code.stage;
       }
       if (!problem.empty()) {

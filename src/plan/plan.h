@@ -31,6 +31,10 @@
 
 namespace lockstep::plan {
 
+/// Stages of one operation. A flag between ranks holds a stage beside the operation's number.
+inline constexpr int kStageBits = 20;
+inline constexpr std::uint32_t kStages = std::uint32_t{1} << kStageBits;
+
 /// The collectives.
 enum class Kind : std::uint8_t {
   all_reduce,
@@ -75,7 +79,7 @@ struct Instruction {
   Verb verb = Verb::send;
   bool finish = false;      // reduce
   int peer = -1;            // send, receive, drain, await
-  std::uint32_t stage = 0;  // publish, await
+  std::uint32_t stage = 0;  // publish, await; below kStages
   std::uint64_t count = 0;  // elements
   // Slices of Plan::places and Plan::merges.
   std::uint32_t sources = 0, source_count = 0;

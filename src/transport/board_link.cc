@@ -15,7 +15,8 @@ namespace lockstep::transport {
 namespace {
 
 constexpr std::uint64_t stamp(std::uint64_t sequence, std::uint32_t stage) noexcept {
-  return (sequence << 16) | stage;
+  assert(stage < plan::kStages);
+  return (sequence << plan::kStageBits) | stage;
 }
 
 /// Whether a rank looks at the others' progress in that operation.

@@ -78,10 +78,27 @@ class Link : public GroupEnd {
   [[nodiscard]] virtual std::size_t slot_bytes() const noexcept = 0;
 
   // Peers' memory. After a failure a caller takes its buffers back, so touching a peer's is
-  // bracketed.
+  // bracketed: see Touch.
   /// False once the generation has failed: do not touch.
   virtual bool enter() noexcept { return !failed(); }
   virtual void exit() noexcept {}
+};
+
+/// The time in which a rank touches its peers' memory. Ends whatever happens: peers that have
+/// failed wait for it without a deadline.
+class Touch {
+ public:
+  explicit Touch(Link& link) noexcept : link_(link.enter() ? &link : nullptr) {}
+  ~Touch() {
+    if (link_ != nullptr) link_->exit();
+  }
+  Touch(const Touch&) = delete;
+  Touch& operator=(const Touch&) = delete;
+
+  [[nodiscard]] bool allowed() const noexcept { return link_ != nullptr; }
+
+ private:
+  Link* link_;
 };
 
 }  // namespace lockstep::transport

@@ -148,7 +148,8 @@ void MemoryLink::send(int to, std::span<const std::byte> bytes) {
 
 std::size_t MemoryLink::receive(int from, std::span<std::byte> bytes) {
   MemoryGroup::Channel& channel = group_->channel(from, rank());
-  if (!enter()) return 0;
+  const Touch touch(*this);
+  if (!touch.allowed()) return 0;
   std::size_t moved = 0;
   while (moved < bytes.size()) {
     const MemoryGroup::Channel::Entry* entry = channel.front();
@@ -165,7 +166,6 @@ std::size_t MemoryLink::receive(int from, std::span<std::byte> bytes) {
     channel.take();
     gate(rank()).notify();
   }
-  exit();
   return moved;
 }
 

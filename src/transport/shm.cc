@@ -1,6 +1,5 @@
 #include "transport/shm.h"
 
-#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -10,6 +9,9 @@
 #include <deque>
 #include <new>
 #include <utility>
+
+#include "lockstep/dtype.h"
+#include "transport/damaged.h"
 
 namespace lockstep::transport {
 namespace {
@@ -241,6 +243,7 @@ int ShmLink::begin(const wire::Descriptor& descriptor, const Exposure& mine, std
   if (const int late = BoardLink::begin(descriptor, mine, slot); late != kNobody) return late;
   mine_ = &mine;
   operation_ = descriptor.sequence;
+  width_ = descriptor.dtype < kDTypeCount ? size_of(static_cast<DType>(descriptor.dtype)) : 0;
   if (slot == 0) show(mine);
   if (slot > Desk::kBytes) slot_at_ = stage_.next(slot);
   return kNobody;
@@ -261,11 +264,7 @@ std::byte* ShmLink::staged(int rank) {
   if (offset % kPage == 0) {
     stage = host_.at(indices_[static_cast<std::size_t>(rank)], offset, stage_.bytes());
   }
-  if (stage == nullptr) {
-    throw SystemError(fmt::format(
-        "rank {} shows a stage outside of its memory: its part of the segment is damaged",
-        member(rank)));
-  }
+  if (stage == nullptr) refuse_damaged(*this, rank, "shows a stage outside of its memory");
   return stage + slot_at_;
 }
 
@@ -284,38 +283,55 @@ void ShmLink::show(const Exposure& mine) noexcept {
   shown.output = add(mine.output);
 }
 
+std::byte* ShmLink::piece_of(int peer, std::uint64_t offset, std::uint64_t elements) const {
+  // Pieces of nothing may lie anywhere; nobody looks.
+  if (elements == 0) return nullptr;
+  std::byte* data = elements > kArenaBytes ? nullptr
+                                           : host_.at(indices_[static_cast<std::size_t>(peer)],
+                                                      offset, elements * width_);
+  if (data == nullptr) refuse_shown(peer);
+  return data;
+}
+
+void ShmLink::refuse_shown(int peer) const {
+  refuse_damaged(*this, peer, "shows a buffer outside of its memory");
+}
+
+// Copied once and checked: what a peer writes later, or wrote wrongly, leads nowhere else.
 const Exposure& ShmLink::exposed(int peer) {
   if (peer == rank()) return *mine_;
   Peer& from = *peers_[static_cast<std::size_t>(peer)];
   if (from.read_in == operation_) return from.exposure;
-  from.read_in = operation_;
   from.pieces.clear();
-  from.inputs.clear();
   const Shown& shown = shown_by(peer);
-  const int index = indices_[static_cast<std::size_t>(peer)];
-  // Copied once and checked: what a peer writes later, or wrote wrongly, leads nowhere else.
-  std::size_t next = 0;
-  const auto take = [&](std::uint32_t count) {
-    std::size_t taken = 0;
-    for (; taken < count && next < kMostPieces; ++taken, ++next) {
-      const Shown::Piece piece = shown.pieces[next];
-      std::byte* data = host_.at(index, piece.offset, piece.end - piece.begin);
-      if (data == nullptr) break;
-      from.pieces.push_back({data, piece.begin, piece.end});
+  /// The next buffer, whose pieces lie side by side: how many it has.
+  const auto take = [&](std::size_t count) {
+    if (count > kMostPieces - from.pieces.size()) refuse_shown(peer);
+    std::uint64_t begin = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const Shown::Piece piece = shown.pieces[from.pieces.size()];
+      if (piece.begin != begin || piece.end < begin) refuse_shown(peer);
+      begin = piece.end;
+      from.pieces.push_back(
+          {piece_of(peer, piece.offset, piece.end - piece.begin), piece.begin, piece.end});
     }
-    return taken;
+    return count;
   };
   std::array<std::size_t, kMostReplicas> counts{};
   const std::size_t inputs = std::min<std::size_t>(shown.inputs, kMostReplicas);
   for (std::size_t i = 0; i < inputs; ++i) counts[i] = take(shown.counts[i]);
   const std::size_t output = take(shown.output);
+
   std::size_t first = 0;
-  for (std::size_t i = 0; i < inputs; ++i) {
-    from.inputs.push_back({std::span(from.pieces).subspan(first, counts[i])});
-    first += counts[i];
-  }
-  from.exposure.inputs = from.inputs;
-  from.exposure.output.pieces = std::span(from.pieces).subspan(first, output);
+  const auto next = [&](std::size_t count) {
+    const Pieces buffer{std::span(from.pieces).subspan(first, count)};
+    first += count;
+    return buffer;
+  };
+  from.inputs.clear();
+  for (std::size_t i = 0; i < inputs; ++i) from.inputs.push_back(next(counts[i]));
+  from.exposure = {from.inputs, next(output)};
+  from.read_in = operation_;
   return from.exposure;
 }
 

@@ -125,6 +125,9 @@ class ShmLink final : public BoardLink {
   [[nodiscard]] Ring ring(int from, int to) const noexcept;
   void have_stage();
   void show(const Exposure& mine) noexcept;
+  /// So many elements of a peer's arena; SystemError if they are not all in it.
+  [[nodiscard]] std::byte* piece_of(int peer, std::uint64_t offset, std::uint64_t elements) const;
+  [[noreturn]] void refuse_shown(int peer) const;
   /// Puts into the rings what goes now.
   void flush();
 
@@ -134,6 +137,7 @@ class ShmLink final : public BoardLink {
   Failure& failure_;
   const Exposure* mine_ = nullptr;
   std::uint64_t operation_ = 0;
+  std::size_t width_ = 0;  // of an element, in this operation
   Stage stage_{kSlotBytes};
   std::size_t slot_at_ = 0;         // on everybody's stage, in this operation
   std::vector<std::byte*> stages_;  // by rank; null: not known yet

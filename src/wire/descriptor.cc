@@ -20,9 +20,24 @@ std::string_view kind_name(std::uint8_t kind) {
 
 }  // namespace
 
+Name::Name(std::string_view whole) noexcept {
+  if (whole.empty()) return;
+  hash = XXH3_64bits(whole.data(), whole.size());
+  if (hash == 0) hash = 1;
+  // Names of parameters differ at their end: "encoder.layers.11.attention.query.weight".
+  constexpr std::string_view kCut = "...";
+  const std::size_t most = text.size() - 1;
+  char* to = text.data();
+  if (whole.size() > most) {
+    to += kCut.copy(to, kCut.size());
+    whole.remove_prefix(whole.size() - (most - kCut.size()));
+  }
+  whole.copy(to, whole.size());
+}
+
 std::uint64_t fingerprint(const Descriptor& descriptor) noexcept {
-  // The name is for people: two ranks may give none, or another spelling, and still agree.
-  return XXH3_64bits(&descriptor, offsetof(Descriptor, name));
+  // The text of the name says nothing that its hash does not.
+  return XXH3_64bits(&descriptor, offsetof(Descriptor, name) + offsetof(Name, text));
 }
 
 std::string describe(const Descriptor& d) {
@@ -37,9 +52,9 @@ std::string describe(const Descriptor& d) {
   if (d.shape_hash != 0) text += fmt::format(" (shape {:08x})", d.shape_hash >> 32);
   if (d.root >= 0) text += fmt::format(" root {}", d.root);
   if (d.to >= 0) text += fmt::format(" to {}", d.to);
-  if (!d.name_text().empty()) {
+  if (!d.name.view().empty()) {
     // It may come from a peer: nothing that moves a terminal's cursor.
-    std::string name(d.name_text());
+    std::string name(d.name.view());
     for (char& c : name) {
       const auto code = static_cast<unsigned char>(c);
       if (code < 0x20 || code == 0x7F) c = '?';

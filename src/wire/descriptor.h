@@ -11,6 +11,19 @@
 
 namespace lockstep::wire {
 
+/// The name that a caller gives an operation, usually its tensor's.
+struct Name {
+  std::uint64_t hash = 0;       // of the whole name; 0: none was given
+  std::array<char, 40> text{};  // for messages: a long one's end
+
+  Name() = default;
+  explicit Name(std::string_view whole) noexcept;
+  [[nodiscard]] std::string_view view() const noexcept {
+    return {text.data(), strnlen(text.data(), text.size())};
+  }
+  friend bool operator==(const Name&, const Name&) = default;
+};
+
 /// Fixed size, no padding, little endian on the wire. Enumerations are the numbers of plan::Kind,
 /// lockstep::Op and lockstep::DType; 255 where the kind has none.
 struct Descriptor {
@@ -23,24 +36,15 @@ struct Descriptor {
   std::uint8_t kind = 255;
   std::uint8_t op = 255;
   std::uint8_t dtype = 255;
-  std::uint8_t wire = 0;        // lockstep::DType of what travels; 0: the elements' own
-  std::uint32_t group = 0;      // subgroup the operation belongs to
-  std::array<char, 40> name{};  // the tensor's, cut; for messages, not compared
-
-  void set_name(std::string_view text) noexcept {
-    name.fill('\0');
-    std::memcpy(name.data(), text.data(),
-                text.size() < name.size() ? text.size() : name.size() - 1);
-  }
-  [[nodiscard]] std::string_view name_text() const noexcept {
-    return {name.data(), strnlen(name.data(), name.size())};
-  }
+  std::uint8_t wire = 0;    // lockstep::DType of what travels; 0: the elements' own
+  std::uint32_t group = 0;  // subgroup the operation belongs to
+  Name name;
   friend bool operator==(const Descriptor&, const Descriptor&) = default;
 };
-static_assert(sizeof(Descriptor) == 88 && std::is_trivially_copyable_v<Descriptor> &&
+static_assert(sizeof(Descriptor) == 96 && std::is_trivially_copyable_v<Descriptor> &&
               std::has_unique_object_representations_v<Descriptor>);
 
-/// 64 bits that differ (but for accident) when the descriptors differ in anything but the name.
+/// 64 bits that differ (but for accident) when the descriptors differ in anything.
 std::uint64_t fingerprint(const Descriptor& descriptor) noexcept;
 
 /// "all_reduce sum float32[1024] \"conv1.weight\"", for tables and messages.

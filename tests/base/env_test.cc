@@ -18,6 +18,8 @@ class Env : public ::testing::Test {
   void TearDown() override {
     unsetenv("LOCKSTEP_LOG");
     unsetenv("LOCKSTEP_ALGORITHMS");
+    unsetenv("LOCKSTEP_COSTS");
+    unsetenv("LOCKSTEP_HISTORY_DIR");
     unsetenv("LOCKSTEP_ENGINE");
     unsetenv("MALLOC_TRIM_THRESHOLD_");
     unsetenv("GLIBC_TUNABLES");
@@ -51,9 +53,13 @@ TEST_F(Env, UnknownLogLevelIsNamedAndIgnored) {
               AllOf(HasSubstr("LOCKSTEP_LOG=loud"), HasSubstr("debug, info, warning, error, off")));
 }
 
-TEST_F(Env, AlgorithmsAreTakenAsTheyAre) {
+TEST_F(Env, AlgorithmsCostsAndDirectoriesAreTakenAsTheyAre) {
   setenv("LOCKSTEP_ALGORITHMS", "all_reduce=direct:0-64K", 1);
+  setenv("LOCKSTEP_COSTS", "tcp.alpha=7", 1);
+  setenv("LOCKSTEP_HISTORY_DIR", "/somewhere", 1);
   EXPECT_EQ(read_environment().algorithms, "all_reduce=direct:0-64K");
+  EXPECT_EQ(read_environment().costs, "tcp.alpha=7");
+  EXPECT_EQ(read_environment().history_dir, "/somewhere");
 }
 
 TEST_F(Env, EnginesHaveNamesAndOthersAreIgnored) {

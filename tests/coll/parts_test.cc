@@ -1,12 +1,16 @@
-// The parts of the engine on their own: turnstile, recorder, planner, calls.
+// The parts of the engine on their own: turnstile, recorder, records, planner, preferences.
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <thread>
 
 #include "coll/planner.h"
 #include "coll/recorder.h"
+#include "coll/records.h"
 #include "coll/turnstile.h"
 
 namespace lockstep::coll {
@@ -73,7 +77,7 @@ void fill(Call& call, plan::Kind kind, DType dtype, std::uint64_t count) {
 }
 
 TEST(Planner, KeepsPlansAndForgetsTheOldOnes) {
-  Planner planner(plan::Layout::uniform(2), 0, 8192, "");
+  Planner planner(plan::Layout::uniform(2), 0, 8192, {});
   Call small;
   fill(small, plan::Kind::all_reduce, DType::float32, 4);
   Call large;
@@ -91,7 +95,7 @@ TEST(Planner, KeepsPlansAndForgetsTheOldOnes) {
 
 TEST(Planner, RespectsTheSizeOfSlots) {
   for (const std::uint64_t count : {1, 100, 1000, 1024, 1025, 2000}) {
-    Planner planner(plan::Layout::uniform(2), 0, 8192, "");
+    Planner planner(plan::Layout::uniform(2), 0, 8192, {});
     Call call;
     fill(call, plan::Kind::all_reduce, DType::float64, count);
     EXPECT_LE(planner.plan(call, plan::Access::shared).plan.slot_count * 8, 8192U) << count;
@@ -99,13 +103,85 @@ TEST(Planner, RespectsTheSizeOfSlots) {
 }
 
 TEST(Planner, FollowsTheUsersWordWhereItApplies) {
-  Planner planner(plan::Layout::uniform(4), 1, 8192, "all_reduce=direct:0-64K,halving:64K-");
+  Planner planner(plan::Layout::uniform(4), 1, 8192,
+                  preferences_of({.algorithms = "all_reduce=direct:0-64K,halving:64K-"}));
   Call small;
   fill(small, plan::Kind::all_reduce, DType::float32, 100);
   EXPECT_EQ(planner.plan(small, plan::Access::shared).algorithm->name, "direct");
   Call large;
   fill(large, plan::Kind::all_reduce, DType::float32, 1 << 20);
   EXPECT_EQ(planner.plan(large, plan::Access::shared).algorithm->name, "halving");
+}
+
+TEST(Planner, MeasuredCostsChangeTheChoice) {
+  // Four ranks that exchange messages: few of them where each is dear, short ways where bytes are.
+  const auto chosen = [](const char* costs) {
+    Planner planner(plan::Layout::uniform(4), 0, 8192, preferences_of({.costs = costs}));
+    Call call;
+    fill(call, plan::Kind::all_reduce, DType::float32, 1 << 16);
+    return planner.plan(call, plan::Access::messages).algorithm->name;
+  };
+  EXPECT_EQ(chosen("tcp.alpha=5000"), "doubling");
+  EXPECT_EQ(chosen("tcp.alpha=0.001"), "direct");
+}
+
+TEST(Preferences, TheEnvironmentFillsInAndIsNamedWhereItIsWrong) {
+  Environment surroundings;
+  surroundings.costs = "tcp.alpha=7";
+  surroundings.algorithms = "all_reduce=direct";
+  EXPECT_EQ(preferences_of({}, surroundings).costs.tcp.alpha_us, 7);
+  EXPECT_EQ(preferences_of({.costs = "tcp.alpha=8"}, surroundings).costs.tcp.alpha_us, 8);
+
+  const auto refusal = [&](const SessionOptions& options) -> std::string {
+    try {
+      preferences_of(options, surroundings);
+    } catch (const ConfigError& e) {
+      return e.what();
+    }
+    return "accepted";
+  };
+  surroundings.costs = "tcp.alpha=cheap";
+  EXPECT_THAT(refusal({}), testing::HasSubstr("LOCKSTEP_COSTS=tcp.alpha=cheap: "));
+  EXPECT_EQ(refusal({.costs = "tcp.alpha=8"}), "accepted");
+  surroundings.algorithms = "all_reduce=magic";
+  EXPECT_THAT(refusal({.costs = "tcp.alpha=8"}),
+              testing::HasSubstr("LOCKSTEP_ALGORITHMS=all_reduce=magic: "));
+  EXPECT_THROW(preferences_of({.costs = "tcp.alpha=cheap"}, surroundings), InvalidUsage);
+}
+
+TEST(Records, AFailureIsReportedOnceWithTheOperationsOfAllGroups) {
+  const std::filesystem::path directory =
+      std::filesystem::temp_directory_path() / ("lockstep-records-" + std::to_string(getpid()));
+  std::filesystem::create_directory(directory);
+  Records records(3, directory);
+  const auto group = [](std::vector<int> members, Purpose purpose) {
+    GroupSpec spec;
+    spec.members = std::move(members);
+    spec.purpose = purpose;
+    return spec;
+  };
+  const auto world = records.add(group({0, 1, 2, 3}, Purpose::collectives));
+  const auto pair = records.add(group({3, 1}, Purpose::messages));
+  wire::Descriptor descriptor;
+  descriptor.sequence = 1;
+  descriptor.kind = static_cast<std::uint8_t>(plan::Kind::barrier);
+  world->begin(descriptor, Here::now(), "direct");
+  descriptor.kind = static_cast<std::uint8_t>(plan::Kind::send_receive);
+  pair->begin(descriptor, Here::now(), "direct");
+  pair->end(1, Recorder::Outcome::done);
+
+  const auto written = [&] {
+    std::ifstream file(directory / ("history-rank3-pid" + std::to_string(getpid()) + ".txt"));
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  records.report({ErrorKind::peer_lost, Code::unavailable, "rank 2 is gone"}, *world);
+  EXPECT_THAT(written(), testing::StartsWith("rank 2 is gone\n"));
+  EXPECT_THAT(written(), testing::HasSubstr("ranks 0, 1, 2, 3:\n     1 under way barrier by"));
+  EXPECT_THAT(written(), testing::HasSubstr("messages from rank 3 to rank 1:\n     1 done"));
+  const std::string first = written();
+  records.report({ErrorKind::timeout, Code::deadline_exceeded, "later"}, *pair);
+  EXPECT_EQ(written(), first) << "the first cause counts";
+  std::filesystem::remove_all(directory);
 }
 
 }  // namespace

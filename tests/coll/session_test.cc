@@ -367,6 +367,34 @@ TEST(Batch, ListsOfTensorsAreReducedWhereTheyLie) {
   });
 }
 
+TEST(Batch, RanksMayHaveSeveralReplicas) {
+  SessionOptions options;
+  options.replicas = 2;
+  run_ranks(
+      2,
+      [](Session& group) {
+        const std::size_t sizes[] = {3, 50'000, 0, 1};
+        std::vector<std::array<Data, 2>> inputs;
+        std::vector<Data> outputs;
+        for (const std::size_t size : sizes) {
+          inputs.push_back({make_input(DType::float32, size, group.first_replica()),
+                            make_input(DType::float32, size, group.first_replica() + 1)});
+          outputs.emplace_back(DType::float32, size);
+        }
+        Batch batch = group.batch();
+        for (std::size_t i = 0; i < inputs.size(); ++i) {
+          const ConstBuffer each[] = {inputs[i][0].buffer(), inputs[i][1].buffer()};
+          batch.all_reduce(Op::sum, Inputs(each), outputs[i].buffer());
+        }
+        batch.run();
+        for (const Data& output : outputs) {
+          EXPECT_EQ(output, expected_reduction(Op::sum, DType::float32, output.count, 4));
+        }
+        EXPECT_THROW(group.batch().all_reduce(Op::sum, outputs[0].buffer()), InvalidUsage);
+      },
+      options);
+}
+
 TEST(Batch, WorksThroughMessagesToo) {
   SessionOptions options;
   options.algorithms = "all_reduce=halving;broadcast=tree";

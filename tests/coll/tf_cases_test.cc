@@ -24,7 +24,10 @@ TEST(Case82, RingReduceGivesTheMeanOnEveryDevice) {
     run_ranks(
         devices,
         [&](Session& group) {
-          for (const std::size_t length : {1, 2, 8, 16, 128, 1001, 4095, 4096, 9408}) {
+          std::vector<std::size_t> lengths = {1, 2, 8, 16, 128, 1001, 4095, 4096, 9408};
+          // Long enough that each part travels in several chunks.
+          if (devices == 2 || devices == 8 || devices == 16) lengths.push_back(1'045'991);
+          for (const std::size_t length : lengths) {
             std::vector<double> x(length);
             std::vector<std::int64_t> y(length);
             for (std::size_t i = 0; i < length; ++i) {
@@ -48,25 +51,6 @@ TEST(Case82, RingReduceGivesTheMeanOnEveryDevice) {
         },
         ring);
   }
-}
-
-TEST(Case82, ALongTensorOverEightDevices) {
-  SessionOptions ring;
-  ring.algorithms = "all_reduce=ring";
-  run_ranks(
-      8,
-      [](Session& group) {
-        std::vector<float> x(1'045'991);
-        for (std::size_t i = 0; i < x.size(); ++i)
-          x[i] = static_cast<float>((i + group.rank()) % 1024);
-        group.all_reduce(Op::mean, std::span(x), {.order = SumOrder::any});
-        for (std::size_t i = 0; i < x.size(); ++i) {
-          float sum = 0;
-          for (std::size_t d = 0; d < 8; ++d) sum += static_cast<float>((i + d) % 1024);
-          ASSERT_EQ(x[i], sum / 8);
-        }
-      },
-      ring);
 }
 
 TEST(Case82, AfterAnInjectedFailureEveryDeviceReportsIt) {

@@ -157,6 +157,10 @@ TEST(JoinUsage, BadSeats) {
   SessionOptions odd;
   odd.algorithms = "all_reduce=carrier_pigeon";
   EXPECT_THROW(static_cast<void>(hub.join({.size = 1, .rank = 0, .options = odd})), InvalidUsage);
+  SessionOptions dear;
+  dear.costs = "pigeon.alpha=1";
+  EXPECT_THROW(static_cast<void>(hub.join({.size = 1, .rank = 0, .options = dear})), InvalidUsage);
+  EXPECT_THROW(run_ranks(0, [](Session&) {}), InvalidUsage);
 }
 
 TEST(JoinUsage, ATakenRankIsRefusedAndTheOthersGoOn) {

@@ -305,6 +305,12 @@ TEST(Check, FindsStagesThatDoNotGrow) {
   EXPECT_THAT(problem_of(c), HasSubstr("stage 1 after 1"));
 }
 
+TEST(Check, FindsMoreStagesThanAFlagHolds) {
+  Case c = all_reduce("one_pass", 2);
+  last(c.plans[1], Verb::publish).stage = kStages;
+  EXPECT_THAT(problem_of(c), HasSubstr("stage 1048576 of at most 1048575"));
+}
+
 TEST(Check, FindsAnAwaitThatNeverEnds) {
   Case c = all_reduce("one_pass", 2);
   last(c.plans[1], Verb::await).stage = 3;

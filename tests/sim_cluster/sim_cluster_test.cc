@@ -17,7 +17,7 @@ TEST_F(SimCluster, ThreeHundredSchedules) {
     const Schedule schedule = make_schedule(seed);
     const Outcome outcome = run(schedule);
     EXPECT_EQ(outcome.problem, "")
-        << "seed=" << seed << ", " << describe(schedule) << "\nagain: lockstep_sim --seed " << seed;
+        << "seed=" << seed << ", " << describe(schedule) << "\nagain: make sim SEED=" << seed;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -102,12 +103,66 @@ TEST_F(ShmLinks, ADamagedStageIsRefused) {
     try {
       link(0).slot(1);
       ADD_FAILURE() << wrong << " was followed";
-    } catch (const SystemError& error) {
+    } catch (const DataError& error) {
       EXPECT_THAT(error.what(), HasSubstr("rank 1 shows a stage outside of its memory"));
     }
   }
   stage.store(right);
   EXPECT_EQ(link(0).slot(1), link(1).slot(1));
+}
+
+/// Peers read and write each other's buffers where these lie, by what each says of its own.
+TEST_F(ShmLinks, ABufferThatIsNotAllInItsRanksMemoryIsRefused) {
+  struct Shown {  // as a rank writes it behind its board
+    std::uint64_t inputs;
+    std::array<std::uint32_t, 256> counts;
+    std::uint32_t output;
+    struct {
+      std::uint64_t offset, begin, end;
+    } pieces[2];
+  };
+  constexpr std::uint64_t kCount = 1000;
+  const std::shared_ptr<std::byte> memory = hosts_[1]->allocate(kCount * sizeof(float));
+  const Pieces::Piece piece{memory.get(), 0, kCount};
+  const Pieces buffer{{&piece, 1}};
+  const Exposure both{{&buffer, 1}, buffer};
+  std::uint64_t sequence = 0;
+  const auto start = [&] {
+    ++sequence;
+    ASSERT_EQ(link(0).begin(all_reduce(sequence), nothing_, 0), kNobody);
+    ASSERT_EQ(link(1).begin(all_reduce(sequence), both, 0), kNobody);
+    link(0).publish(1);
+    link(1).publish(1);
+    ASSERT_TRUE(link(0).reached(1, 1));
+  };
+  const auto end = [&] {
+    ASSERT_EQ(link(0).end(), kNobody);
+    ASSERT_EQ(link(1).end(), kNobody);
+  };
+  start();
+  EXPECT_EQ(link(0).exposed(1).output.pieces[0].data, memory.get());
+  EXPECT_EQ(link(0).exposed(1).inputs[0].pieces[0].end, kCount);
+  end();
+
+  auto& shown = *reinterpret_cast<Shown*>(&board_of_1() + 1);
+  ASSERT_EQ(shown.pieces[1].end, kCount) << "the layout of what is shown has changed";
+  constexpr std::uint64_t kEndOfArena = 2 * kArena;
+  const std::vector<std::function<void()>> damages = {
+      [&] { shown.pieces[0].offset = kEndOfArena - kCount; },  // in it by elements, not by bytes
+      [&] { shown.pieces[1].offset = 4096; },                  // somebody else's arena
+      [&] { shown.pieces[0].end = ~std::uint64_t{0}; },
+      [&] { shown.pieces[0].end = std::uint64_t{1} << 62; },  // times 4 bytes it is 0
+      [&] { shown.pieces[0].begin = 1; },
+      [&] { shown.counts[0] = ~std::uint32_t{0}; },
+      [&] { shown.output = 5000; },
+  };
+  for (std::size_t i = 0; i < damages.size(); ++i) {
+    start();
+    damages[i]();
+    EXPECT_THROW(link(0).exposed(1), DataError) << "damage " << i;
+    EXPECT_THROW(link(0).exposed(1), DataError) << "damage " << i << ", asked again";
+    end();
+  }
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ Descriptor sample_descriptor() {
   Descriptor d;
   d.sequence = 9;
   d.count = 1000;
-  d.set_name("w");
+  d.name = Name("w");
   return d;
 }
 

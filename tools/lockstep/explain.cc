@@ -331,8 +331,10 @@ Command add_explain(CLI::App& application) {
       ->type_name("ORDER")
       ->capture_default_str();
   parser
-      ->add_option("--access", options->access,
-                   "messages or shared; default: shared on one host, else messages")
+      ->add_option(
+          "--access", options->access,
+          "messages, slots (processes of one host, buffers of the caller's) or shared (threads, "
+          "memory of the session); default: shared on one host, else messages")
       ->type_name("ACCESS");
   parser
       ->add_option("--algorithms", options->algorithms,

@@ -6,8 +6,7 @@
 //
 // Operations of the same kind and element type become one operation over a list of buffers, reduced
 // where they lie: one synchronisation for all of them and nothing is packed. Every rank adds the
-// same operations in the same order. A batch can be run once, and needs ranks with one replica
-// each.
+// same operations in the same order. A batch can be run once.
 #pragma once
 
 #include <memory>
@@ -23,7 +22,7 @@ class Batch {
   ~Batch();
 
   void all_reduce(Op op, Buffer in_place);
-  void all_reduce(Op op, ConstBuffer input, Buffer output);
+  void all_reduce(Op op, Inputs inputs, Buffer output);
   void broadcast(Buffer buffer, Root root);
 
   void run(const CallOptions& options = {}, Here here = Here::now());

@@ -37,7 +37,9 @@ enum class Engine : std::uint8_t { automatic, host, mpi, nccl };
 
 /// Of one operation.
 struct CallOptions {
-  /// The tensor's name, for messages (its first 39 characters).
+  /// The tensor's name. Ranks that give different ones disagree (Mismatch): two tensors of one
+  /// shape that are reduced in another order on another rank are not mixed. Messages show the end
+  /// of a long one.
   std::string_view name = {};
   /// One deadline for the whole call, from entry. 0: the session's progress timeout only.
   std::chrono::nanoseconds timeout{0};
@@ -63,6 +65,10 @@ struct SessionOptions {
   /// Which algorithm for which size, e.g. "all_reduce=direct:0-64K,halving:64K-". Empty:
   /// LOCKSTEP_ALGORITHMS, else chosen by cost. Must be the same on all ranks.
   std::string algorithms = {};
+  /// What moving and adding bytes costs here, as `lockstep doctor` measures it, e.g.
+  /// "memory.alpha=0.2,tcp.bandwidth=1.2e9". What it leaves open, or all if it is empty and
+  /// LOCKSTEP_COSTS is, is that of an ordinary server. Must be the same on all ranks.
+  std::string costs = {};
 };
 
 }  // namespace lockstep::coll

@@ -142,8 +142,9 @@ class Session {
   /// Throws what ended the generation, if it has ended.
   void check() const;
 
-  /// The last 1,024 operations of this rank, oldest first, one per line; also logged when the
-  /// generation fails.
+  /// The last 1,024 operations of this rank in this group, oldest first, one per line. When the
+  /// generation fails the last few are logged, and those of all groups of the rank are written to a
+  /// file if LOCKSTEP_HISTORY_DIR names a directory.
   [[nodiscard]] std::string history() const;
 
   class Impl;
