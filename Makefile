@@ -201,9 +201,10 @@ bench-train: deps ## Training steps beside PyTorch DDP and unconnected processes
 	$(call CMAKE_BUILD,bench) --target bench_train
 	@build/bench/bench/train/bench_train --json build/bench/train.json $(TRAIN_BENCH_ARGS)
 
-plans: build/dev/build.ninja ## Prove every algorithm's plans correct (lockstep plans)
-	$(call CMAKE_BUILD,dev) --target lockstep
+plans: build/dev/build.ninja ## Prove every algorithm's plans correct (lockstep plans); find planted bugs
+	$(call CMAKE_BUILD,dev) --target lockstep test_plan
 	build/dev/tools/lockstep/lockstep plans
+	build/dev/tests/plan/test_plan --gtest_filter='Check.*'
 
 sim: build/dev/build.ninja ## Run the simulated cluster with SEEDS seeds, or with one SEED and its trace
 	$(call CMAKE_BUILD,dev) --target lockstep_sim_program

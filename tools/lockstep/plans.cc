@@ -113,7 +113,12 @@ int run(const Options& options) {
     cases += row.cases;
     failures += failed;
   }
-  fmt::print("{} cases, {} failures\n", cases, failures);
+  fmt::print(
+      "sizes of n ranks: {} elements, whole and in chunks of {}; every root; replicas and hosts "
+      "alike and not\n{} cases, {} failures\n",
+      options.brief ? "0, 1, n + 1 and 11 n + 5"
+                    : "0, 1, n - 1, n, n + 1, 3 n + 2, 11 n + 5 and 37 n + 9",
+      options.brief ? "3" : "1, 3 and 7", cases, failures);
   return failures > 0 ? 1 : 0;
 }
 
