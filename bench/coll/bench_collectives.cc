@@ -22,8 +22,7 @@ namespace {
 using coll::Session;
 
 constexpr std::size_t kMiB = 1 << 20;
-constexpr int kPairs = 21;
-constexpr int kAttempts = 84;
+constexpr PairOptions kPairs{.pairs = 21, .attempts = 84};
 
 /// One buffer of floats for each rank, aligned to a page.
 class Buffers {
@@ -50,54 +49,6 @@ class Buffers {
   std::vector<std::unique_ptr<float, Free>> memory_;
 };
 
-double quantile(std::vector<double> values, double share) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  return values[static_cast<std::size_t>(
-      std::lround(share * static_cast<double>(values.size() - 1)))];
-}
-
-using Seconds = std::function<double()>;
-
-/// As paired_ratio(), for contestants that time themselves: what they prepare is not counted.
-PairedResult paired(const Seconds& ours, const Seconds& other) {
-  ours();
-  other();
-  PairedResult result;
-  std::vector<double> ratios;
-  std::vector<double> ours_times;
-  std::vector<double> other_times;
-  Distance before = distance_of(ping_pong_ns());
-  for (int i = 0; i < kAttempts && result.pairs < kPairs; ++i) {
-    double mine = 0;
-    double theirs = 0;
-    if (i % 2 == 0) {
-      mine = ours();
-      theirs = other();
-    } else {
-      theirs = other();
-      mine = ours();
-    }
-    const Distance after = distance_of(ping_pong_ns());
-    if (after == before) {
-      ratios.push_back(theirs / mine);
-      ours_times.push_back(mine);
-      other_times.push_back(theirs);
-      ++result.pairs;
-      result.distance = after;
-    } else {
-      ++result.dropped;
-    }
-    before = after;
-  }
-  result.median = quantile(ratios, 0.5);
-  result.lower_quartile = quantile(ratios, 0.25);
-  result.upper_quartile = quantile(ratios, 0.75);
-  result.ours_seconds = quantile(ours_times, 0.5);
-  result.other_seconds = quantile(other_times, 0.5);
-  return result;
-}
-
 /// One all-reduce of fresh buffers.
 double fresh_all_reduce(Ranks& ranks, const Buffers& buffers) {
   return ranks.time([&](Session& group) { buffers.rewrite(group.rank()); },
@@ -117,7 +68,9 @@ void two_ranks_large(Targets& targets) {
                       });
   };
   targets.add("threads_allreduce_2x64MiB",
-              paired([&] { return fresh_all_reduce(ranks, buffers); }, bare), 0.75);
+              paired_ratio_timed(
+                  kPairs, [&] { return fresh_all_reduce(ranks, buffers); }, bare),
+              0.75);
 }
 
 /// Seconds of one call, measured over several in a row; each rank writes its element before each.
@@ -138,7 +91,9 @@ void eight_ranks_small(Targets& targets) {
   Ranks ranks(8);
   const Buffers buffers(8, sizeof(float));
   targets.add("threads_allreduce_8ranks_4B",
-              paired([&] { return repeated(ranks, buffers, 50); }, [] { return kBound; }), 1.0);
+              paired_ratio_timed(
+                  kPairs, [&] { return repeated(ranks, buffers, 50); }, [] { return kBound; }),
+              1.0);
 }
 
 void eight_ranks_large(Targets& targets) {
@@ -148,8 +103,9 @@ void eight_ranks_large(Targets& targets) {
   const Buffers of_two(2, 16 * kMiB);
   const Buffers of_eight(8, 16 * kMiB);
   targets.add("threads_allreduce_8ranks_16MiB",
-              paired([&] { return fresh_all_reduce(eight, of_eight) / 8; },
-                     [&] { return kAllowed * fresh_all_reduce(two, of_two) / 2; }),
+              paired_ratio_timed(
+                  kPairs, [&] { return fresh_all_reduce(eight, of_eight) / 8; },
+                  [&] { return kAllowed * fresh_all_reduce(two, of_two) / 2; }),
               1.0);
 }
 
@@ -165,7 +121,7 @@ void two_ranks_latency() {
     std::vector<double> line;
     repeated(ranks, buffers, kCalls);
     Distance before = distance_of(ping_pong_ns());
-    for (int i = 0; i < kAttempts && calls.size() < kPairs; ++i) {
+    for (int i = 0; i < kPairs.attempts && static_cast<int>(calls.size()) < kPairs.pairs; ++i) {
       const double call = repeated(ranks, buffers, kCalls);
       const double probe = ping_pong_ns();
       if (distance_of(probe) == before) {

@@ -144,15 +144,15 @@ class Match {
  public:
   Match(Runner& ours, Runner& other) : ours_(ours), other_(other) {}
 
-  [[nodiscard]] int pairs() const { return static_cast<int>(ratios_.size()); }
-  [[nodiscard]] int dropped() const { return dropped_; }
+  [[nodiscard]] int pairs() const { return taken_.count(); }
+  [[nodiscard]] int dropped() const { return taken_.dropped(); }
   [[nodiscard]] bool over(const DuelOptions& options) const {
     return ours_.out() || other_.out() || pairs() >= options.pairs ||
-           pairs() + dropped_ >= options.attempts;
+           pairs() + dropped() >= options.attempts;
   }
 
   void play(Probe& probe) {
-    const bool we_first = (pairs() + dropped_) % 2 == 0;
+    const bool we_first = (pairs() + dropped()) % 2 == 0;
     Runner& first = we_first ? ours_ : other_;
     Runner& second = we_first ? other_ : ours_;
     const std::optional<double> a = first.repetition();
@@ -163,25 +163,13 @@ class Match {
     note(first, first_steady, *a);
     note(second, second_steady, *b);
     if (first_steady && second_steady) {
-      ratios_.push_back(we_first ? *b / *a : *a / *b);
-      ours_times_.push_back(we_first ? *a : *b);
-      other_times_.push_back(we_first ? *b : *a);
-      distance_ = probe.distance();
+      taken_.add(we_first ? *a : *b, we_first ? *b : *a, probe.distance());
     } else {
-      ++dropped_;
+      taken_.drop();
     }
   }
 
-  void finish() {
-    other_.outcome().against_ours = {.median = quantile(ratios_, 0.5),
-                                     .lower_quartile = quantile(ratios_, 0.25),
-                                     .upper_quartile = quantile(ratios_, 0.75),
-                                     .pairs = pairs(),
-                                     .dropped = dropped_,
-                                     .ours_seconds = quantile(ours_times_, 0.5),
-                                     .other_seconds = quantile(other_times_, 0.5),
-                                     .distance = distance_};
-  }
+  void finish() { other_.outcome().against_ours = taken_.result(); }
 
  private:
   static void note(Runner& runner, bool steady, double seconds) {
@@ -194,11 +182,7 @@ class Match {
 
   Runner& ours_;
   Runner& other_;
-  std::vector<double> ratios_;
-  std::vector<double> ours_times_;
-  std::vector<double> other_times_;
-  int dropped_ = 0;
-  Distance distance_ = Distance::none;
+  Pairs taken_;
 };
 
 void play_all(const std::string& row, std::vector<Match>& matches, const DuelOptions& options) {
@@ -226,15 +210,6 @@ void play_all(const std::string& row, std::vector<Match>& matches, const DuelOpt
 }
 
 }  // namespace
-
-double quantile(std::vector<double> values, double share) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const double at = share * static_cast<double>(values.size() - 1);
-  const auto below = static_cast<std::size_t>(at);
-  const std::size_t above = std::min(below + 1, values.size() - 1);
-  return values[below] + (at - std::floor(at)) * (values[above] - values[below]);
-}
 
 const Outcome* RowResult::hardest(const std::string& family) const {
   const Outcome* found = nullptr;

@@ -35,9 +35,6 @@ struct RowResult {
   [[nodiscard]] const Outcome* hardest(const std::string& family) const;
 };
 
-/// The value a share of the way through the sorted values.
-double quantile(std::vector<double> values, double share);
-
 /// Blocks for seconds to minutes and says on stderr how far it is. Interrupted on a signal.
 RowResult measure_row(const Row& row, Arena& arena, const DuelOptions& options);
 

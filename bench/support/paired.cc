@@ -47,18 +47,6 @@ void wait_for(const std::atomic<int>& line, int value) {
   }
 }
 
-/// The value a fraction of the way through the sorted numbers.
-double quantile(std::vector<double> numbers, double fraction) {
-  if (numbers.empty()) return 0;
-  std::sort(numbers.begin(), numbers.end());
-  const double at = fraction * static_cast<double>(numbers.size() - 1);
-  const auto below = static_cast<std::size_t>(at);
-  const std::size_t above = std::min(below + 1, numbers.size() - 1);
-  return numbers[below] + (at - std::floor(at)) * (numbers[above] - numbers[below]);
-}
-
-double median(const std::vector<double>& numbers) { return quantile(numbers, 0.5); }
-
 }  // namespace
 
 void pin_one_of(int threads, int index) {
@@ -124,43 +112,65 @@ double seconds(Timer timer, const std::function<void()>& run) {
   return now(timer) - start;
 }
 
+double quantile(std::vector<double> values, double share) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const double at = share * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<std::size_t>(at);
+  const std::size_t above = std::min(below + 1, values.size() - 1);
+  return values[below] + (at - std::floor(at)) * (values[above] - values[below]);
+}
+
+void Pairs::add(double ours_seconds, double other_seconds, Distance distance) {
+  ratios_.push_back(other_seconds / ours_seconds);
+  ours_.push_back(ours_seconds);
+  other_.push_back(other_seconds);
+  distance_ = distance;
+}
+
+PairedResult Pairs::result() const {
+  return {.median = quantile(ratios_, 0.5),
+          .lower_quartile = quantile(ratios_, 0.25),
+          .upper_quartile = quantile(ratios_, 0.75),
+          .pairs = count(),
+          .dropped = dropped_,
+          .ours_seconds = quantile(ours_, 0.5),
+          .other_seconds = quantile(other_, 0.5),
+          .distance = distance_};
+}
+
 PairedResult paired_ratio(const PairOptions& options, const std::function<void()>& ours,
                           const std::function<void()>& other) {
+  return paired_ratio_timed(
+      options, [&] { return seconds(options.timer, ours); },
+      [&] { return seconds(options.timer, other); });
+}
+
+PairedResult paired_ratio_timed(const PairOptions& options, const std::function<double()>& ours,
+                                const std::function<double()>& other) {
   ours();
   other();
-  PairedResult result;
-  std::vector<double> ratios;
-  std::vector<double> ours_times;
-  std::vector<double> other_times;
+  Pairs pairs;
   Distance before = distance_of(ping_pong_ns());
-  for (int i = 0; i < options.attempts && result.pairs < options.pairs; ++i) {
+  for (int i = 0; i < options.attempts && pairs.count() < options.pairs; ++i) {
     double ours_time = 0;
     double other_time = 0;
     if (i % 2 == 0) {
-      ours_time = seconds(options.timer, ours);
-      other_time = seconds(options.timer, other);
+      ours_time = ours();
+      other_time = other();
     } else {
-      other_time = seconds(options.timer, other);
-      ours_time = seconds(options.timer, ours);
+      other_time = other();
+      ours_time = ours();
     }
     const Distance after = distance_of(ping_pong_ns());
     if (after == before) {
-      ratios.push_back(other_time / ours_time);
-      ours_times.push_back(ours_time);
-      other_times.push_back(other_time);
-      ++result.pairs;
+      pairs.add(ours_time, other_time, after);
     } else {
-      ++result.dropped;
+      pairs.drop();
     }
     before = after;
   }
-  result.median = median(ratios);
-  result.lower_quartile = quantile(ratios, 0.25);
-  result.upper_quartile = quantile(ratios, 0.75);
-  result.ours_seconds = median(ours_times);
-  result.other_seconds = median(other_times);
-  result.distance = before;
-  return result;
+  return pairs.result();
 }
 
 void Targets::add(std::string_view name, const PairedResult& result, double required) {

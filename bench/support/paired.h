@@ -13,6 +13,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace lockstep::bench {
 
@@ -55,9 +56,34 @@ struct PairedResult {
   Distance distance = Distance::none;  // of the last pair
 };
 
+/// The value a share of the way through the sorted values; 0 if there are none.
+double quantile(std::vector<double> values, double share);
+
+/// Pairs as they are taken.
+class Pairs {
+ public:
+  void add(double ours_seconds, double other_seconds, Distance distance);
+  /// One whose probe changed.
+  void drop() noexcept { ++dropped_; }
+  [[nodiscard]] int count() const noexcept { return static_cast<int>(ratios_.size()); }
+  [[nodiscard]] int dropped() const noexcept { return dropped_; }
+  [[nodiscard]] PairedResult result() const;
+
+ private:
+  std::vector<double> ratios_;
+  std::vector<double> ours_;
+  std::vector<double> other_;
+  int dropped_ = 0;
+  Distance distance_ = Distance::none;
+};
+
 /// Both run once to warm up, then in turns; who goes first alternates.
 PairedResult paired_ratio(const PairOptions& options, const std::function<void()>& ours,
                           const std::function<void()>& other);
+
+/// The same for contestants that return the seconds they took: what they prepare is not counted.
+PairedResult paired_ratio_timed(const PairOptions& options, const std::function<double()>& ours,
+                                const std::function<double()>& other);
 
 /// Prints one line per target, in the form that scripts read, and remembers whether all were met.
 class Targets {
