@@ -102,6 +102,8 @@ class StreamLink final : public Link {
   bool agrees(Peer& peer);
   void report_disagreement(Peer& peer);
   void report_ahead(Peer& peer);
+  /// This rank and the peer, as the generation calls them, ascending.
+  [[nodiscard]] std::vector<int> both(const Peer& peer) const;
   void condemn(Peer& peer, const Status& why);
   void no_shared_access() noexcept;
 
