@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "coll/control_channel.h"
+#include "coll/group_spec.h"
 #include "transport/mismatch.h"
 
 namespace lockstep::coll {
@@ -61,8 +62,10 @@ Control::Control(const Setup& setup)
       size_(setup.size),
       failure_(*setup.failure),
       history_(setup.history),
+      names_(setup.names),
       timing_(setup.timing),
       left_(std::make_unique<std::atomic<std::uint64_t>[]>(static_cast<std::size_t>(setup.size))),
+      departures_(setup.size),
       unchecked_(static_cast<std::size_t>(setup.size)) {
   failure_.hold_for_verdict();
   for (int rank = 0; rank < size_; ++rank) left_[static_cast<std::size_t>(rank)] = kHere;
@@ -86,6 +89,7 @@ void Control::poll(Time now) {
   }
   last_poll_ = now;
   for (auto& peer : peers_) hear(*peer, now);
+  tell_departures();
   if (!concluded_) {
     judge_silence(now);
     compare_histories();
@@ -139,6 +143,9 @@ void Control::handle(Peer& peer, const wire::FrameReader& frame) {
     case wire::FrameType::goodbye:
       note_goodbye(frame.goodbye(), &peer);
       break;
+    case wire::FrameType::departure:
+      if (departures_.note(frame.departure())) tell(frame.departure(), &peer);
+      break;
     case wire::FrameType::abort: {
       wire::Abort abort;
       const Status readable = wire::decode(frame.payload(), size_, abort);
@@ -171,6 +178,16 @@ void Control::note_goodbye(const wire::Goodbye& goodbye, const Peer* from) {
   std::array<std::byte, wire::kGoodbyeBytes> payload;
   wire::encode(goodbye, payload);
   send_to_all(wire::FrameType::goodbye, payload, from);
+}
+
+void Control::tell(const wire::Departure& departure, const Peer* from) {
+  std::array<std::byte, wire::kDepartureBytes> payload;
+  wire::encode(departure, payload);
+  send_to_all(wire::FrameType::departure, payload, from);
+}
+
+void Control::tell_departures() {
+  for (const wire::Departure& departure : departures_.take_untold()) tell(departure, nullptr);
 }
 
 void Control::compare_histories() {
@@ -235,9 +252,8 @@ void Control::judge_silence(Time now) {
     given_up = given_up || silence >= timing_.dead;
     if (!peer->suspected) {
       peer->suspected = true;
-      log_warning("rank {}: rank {} ({}) has been silent for {:.1f} s; it is given up at {:.1f} s",
-                  rank_, peer->rank, peer->channel.address(), seconds(silence),
-                  seconds(timing_.dead));
+      log_warning("rank {}: {} has been silent for {:.1f} s; it is given up at {:.1f} s", rank_,
+                  name(*peer), seconds(silence), seconds(timing_.dead));
     }
   }
   if (!given_up) return;
@@ -276,10 +292,14 @@ void Control::lose(Peer& peer, const std::string& how) {
   propose({.standing = wire::Standing::proposal,
            .origin = rank_,
            .cause = Status(ErrorKind::peer_lost, Code::unavailable,
-                           fmt::format("rank {} ({}) {} (noticed by rank {})", peer.rank,
-                                       peer.channel.address(), how, rank_),
+                           fmt::format("{} {} (noticed by rank {})", name(peer), how, rank_),
                            {peer.rank})},
           nullptr);
+}
+
+std::string Control::name(const Peer& peer) const {
+  return names_.empty() ? fmt::format("rank {} ({})", peer.rank, peer.channel.address())
+                        : names_[static_cast<std::size_t>(peer.rank)];
 }
 
 void Control::propose(const wire::Abort& abort, const Peer* from) {
@@ -341,6 +361,7 @@ wire::Pulse Control::standing() const {
 }
 
 void Control::goodbye(std::uint64_t next) {
+  tell_departures();  // of each group first: who has said goodbye without has never been in it
   note_goodbye({.rank = rank_, .reserved = 0, .next = next, .last = standing()}, nullptr);
 }
 
@@ -367,21 +388,30 @@ bool Control::is_over(int peer) const noexcept {
                      [&](const auto& each) { return each->rank == peer && each->channel.over(); });
 }
 
-Status Control::missing(int peer, const wire::Descriptor& operation, DataPath path) const {
-  const auto next = left(peer);
+std::optional<std::uint64_t> Control::first_missed(int peer, std::uint64_t group) const {
+  const auto generation = left(peer);  // asked first, since it is told last
+  if (const auto next = departures_.first_missed(group, peer)) return next;
+  return generation && group != kWorld ? 1 : generation;
+}
+
+Status Control::missing(int peer, std::uint64_t group, const wire::Descriptor& operation,
+                        DataPath path) const {
+  const auto next = first_missed(peer, group);
   if (!next) return {};
   std::string how;
   if (operation.sequence >= *next) {
-    how = fmt::format("has left after operation {}", *next - 1);
+    how = *next > 1 ? fmt::format("has left the group after operation {}", *next - 1)
+                    : "has left the group";
   } else if (path == DataPath::over) {
-    how = "has left and its connection broke before all its bytes arrived";
+    how = "has left the group and its connection broke before all its bytes arrived";
   } else {
     return {};
   }
   return {ErrorKind::peer_lost,
           Code::unavailable,
-          fmt::format("rank {} {}, but rank {} needs it for operation {}: {}", peer, how, rank_,
-                      operation.sequence, wire::describe(operation)),
+          fmt::format("rank {} {} (its session was closed), but rank {} needs it for operation {}: "
+                      "{}",
+                      peer, how, rank_, operation.sequence, wire::describe(operation)),
           {peer}};
 }
 

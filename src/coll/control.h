@@ -20,11 +20,14 @@
 // differ have made different calls, even if their data never met: a proposal, too. So have ranks
 // that leave after different numbers of operations.
 //
+// A rank that closes its session of one group says so (a departure), and when it has closed all of
+// them, goodbye. Both are passed on to everybody, who asks missing() while it waits.
+//
 //   Control control({.rank = 0, .size = 4, .failure = &failure, .peers = connections});
 //   loop: control.poll(clock.now()); sleep until control.next_poll() or a connection is ready
 //
-// Borrows everything in Setup. Never blocks and reads no clock. Thread rule: one thread; left()
-// from any.
+// Borrows everything in Setup. Never blocks and reads no clock. Thread rule: one thread; left(),
+// missing() and leave_group() from any.
 #pragma once
 
 #include <atomic>
@@ -38,6 +41,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "coll/departures.h"
 #include "sys/net.h"
 #include "transport/failure.h"
 #include "transport/history.h"
@@ -67,6 +71,7 @@ class Control {
     transport::Failure* failure = nullptr;
     const transport::History* history = nullptr;  // null: nothing to compare
     std::vector<sys::Connection*> peers;          // by rank; null but for control_peers
+    std::vector<std::string> names = {};          // by rank, for messages; empty: their addresses
     Timing timing;
   };
   explicit Control(const Setup& setup);
@@ -79,6 +84,10 @@ class Control {
   /// When poll() has something to do even if no connection is ready.
   [[nodiscard]] Time next_poll() const noexcept;
 
+  /// This rank takes no part in the group's operations from `next` on. Told at the next poll().
+  void leave_group(std::uint64_t group, std::uint64_t next) {
+    departures_.leave(rank_, group, next);
+  }
   /// This rank leaves in good order: it takes no part in operations from `next` on.
   void goodbye(std::uint64_t next);
   /// After a goodbye or a failure: keep polling until this holds, for as long as you can afford (a
@@ -90,10 +99,11 @@ class Control {
   [[nodiscard]] std::optional<std::uint64_t> left(int peer) const noexcept;
   /// Nothing more will be read from this control peer.
   [[nodiscard]] bool is_over(int peer) const noexcept;
-  /// PeerLost if the rank, for which this operation waits, has left and nothing more of it can
-  /// come; ok otherwise. The data connection may still hold what it sent before it left; `over`
-  /// says that it does not (StreamLink::suspect).
-  [[nodiscard]] Status missing(int peer, const wire::Descriptor& operation, DataPath path) const;
+  /// PeerLost if the rank, for which this operation of the group waits, has left and nothing more
+  /// of it can come; ok otherwise. The data connection may still hold what it sent before it left;
+  /// `over` says that it does not (StreamLink::suspect).
+  [[nodiscard]] Status missing(int peer, std::uint64_t group, const wire::Descriptor& operation,
+                               DataPath path) const;
 
  private:
   struct Peer;
@@ -101,12 +111,16 @@ class Control {
   void hear(Peer& peer, Time now);
   void handle(Peer& peer, const wire::FrameReader& frame);
   void note_goodbye(const wire::Goodbye& goodbye, const Peer* from);
+  void tell(const wire::Departure& departure, const Peer* from);
+  void tell_departures();
+  [[nodiscard]] std::optional<std::uint64_t> first_missed(int peer, std::uint64_t group) const;
   void compare_histories();
   void compare(int rank, const wire::Pulse& theirs);
   void judge_silence(Time now);
   void cut_off(Time now);
   [[nodiscard]] bool needed(const Peer& peer) const noexcept;
   void lose(Peer& peer, const std::string& how);
+  [[nodiscard]] std::string name(const Peer& peer) const;
   void propose(const wire::Abort& abort, const Peer* from);
   void decide(Time now);
   void conclude(const wire::Abort& verdict, const Peer* from);
@@ -120,9 +134,11 @@ class Control {
   int size_;
   transport::Failure& failure_;
   const transport::History* history_;
+  std::vector<std::string> names_;
   Timing timing_;
   std::vector<std::unique_ptr<Peer>> peers_;            // control peers, ascending
   std::unique_ptr<std::atomic<std::uint64_t>[]> left_;  // per rank; kHere until it leaves
+  Departures departures_;
   std::vector<std::optional<wire::Pulse>>
       unchecked_;  // per rank: where it stands, not compared yet
   Time last_poll_{};

@@ -12,7 +12,7 @@ namespace {
 
 bool belongs_to_control(wire::FrameType type) {
   return type == wire::FrameType::pulse || type == wire::FrameType::abort ||
-         type == wire::FrameType::goodbye;
+         type == wire::FrameType::goodbye || type == wire::FrameType::departure;
 }
 
 }  // namespace

@@ -23,6 +23,15 @@ std::vector<sys::Connection*> borrowed(
   return pointers;
 }
 
+/// "rank 2 (pid 4711 on node7) at 10.0.0.7:4000", by rank.
+std::vector<std::string> names(const Roster& roster) {
+  std::vector<std::string> names;
+  for (const wire::Hello& member : roster.members) {
+    names.push_back(fmt::format("{} at {}", wire::describe(member), member.address_text()));
+  }
+  return names;
+}
+
 }  // namespace
 
 Presence::Presence(Setup setup)
@@ -39,6 +48,7 @@ Presence::Presence(Setup setup)
                 .failure = &failure_,
                 .history = setup.compares_histories ? &history_ : nullptr,
                 .peers = borrowed(connections_),
+                .names = names(roster_),
                 .timing = setup.timing}),
       poller_(network_->poller()) {
   failure_.listen({.reported = [this] { poller_->wake(); },
@@ -64,6 +74,15 @@ void Presence::start() {
         const auto alive = self.lock();
         return !alive || alive->leaving_.load();
       });
+}
+
+void Presence::leave_group(std::uint64_t group, std::uint64_t next) noexcept {
+  try {
+    control_.leave_group(group, next);
+  } catch (...) {
+    failure_.report(Status::from_current_exception());  // or the others would wait in vain
+  }
+  poller_->wake();
 }
 
 void Presence::leave() noexcept {

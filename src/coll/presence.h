@@ -60,10 +60,13 @@ class Presence : public std::enable_shared_from_this<Presence> {
   [[nodiscard]] sys::Network& network() noexcept { return *network_; }
   [[nodiscard]] transport::Failure& failure() noexcept { return failure_; }
   [[nodiscard]] transport::History& history() noexcept { return history_; }
-  /// PeerLost if that rank has left and this operation waits for it in vain.
-  [[nodiscard]] Status missing(int rank, const wire::Descriptor& operation, DataPath path) const {
-    return control_.missing(rank, operation, path);
+  /// PeerLost if that rank has left and this operation of the group waits for it in vain.
+  [[nodiscard]] Status missing(int rank, std::uint64_t group, const wire::Descriptor& operation,
+                               DataPath path) const {
+    return control_.missing(rank, group, operation, path);
   }
+  /// This rank takes no part in the group's operations from `next` on.
+  void leave_group(std::uint64_t group, std::uint64_t next) noexcept;
 
   /// The data connection of a group to a rank; null: not there yet, ask again. The rank with the
   /// higher number calls, the other one waits for it.

@@ -56,6 +56,7 @@ StreamLink::StreamLink(const Setup& setup)
       history_(setup.history != nullptr ? setup.history : &own_history_),
       members_(setup.members),
       gone_(setup.gone),
+      leave_(setup.leave),
       spin_(setup.spin),
       peers_(static_cast<std::size_t>(setup.size)) {
   assert(setup.peers.size() == peers_.size());
@@ -363,6 +364,10 @@ void StreamLink::await_verdict() noexcept {
   while (poller_ != nullptr && !failed() && clock_.now() - since < kLongest) {
     (void)poller_->wait(Deadline::at(clock_.now() + kLook));
   }
+}
+
+void StreamLink::leave() noexcept {
+  if (const auto tell = std::exchange(leave_, {})) tell(sequence_ + 1);
 }
 
 }  // namespace lockstep::transport

@@ -48,6 +48,8 @@ class StreamLink final : public Link {
     /// Why this rank, for which the operation waits, will never come; ok if it may. `over`: its
     /// data connection is at its end.
     std::function<Status(int rank, const wire::Descriptor& operation, bool over)> gone = {};
+    /// Tells the others that this rank takes no part in operations from `next` on.
+    std::function<void(std::uint64_t next)> leave = {};
     SpinPolicy spin = {};
     std::shared_ptr<void> borrowed = {};  // kept until the end, if somebody must
   };
@@ -84,6 +86,7 @@ class StreamLink final : public Link {
   bool spin(FunctionRef<bool()> done) override;
   bool wait(int peer, FunctionRef<bool()> done, Deadline deadline) override;
   void await_verdict() noexcept override;
+  void leave() noexcept override;
   [[nodiscard]] int member(int rank) const noexcept override {
     return members_.empty() ? rank : members_[static_cast<std::size_t>(rank)];
   }
@@ -117,6 +120,7 @@ class StreamLink final : public Link {
   History* history_;
   std::vector<int> members_;
   std::function<Status(int, const wire::Descriptor&, bool)> gone_;
+  std::function<void(std::uint64_t)> leave_;
   SpinPolicy spin_;
   std::uint64_t sequence_ = 0;
   std::uint64_t fingerprint_ = 0;

@@ -36,7 +36,9 @@ enum class FrameType : std::uint8_t {
   hello = 6,      // Hello: who the sender is; the first frame of every connection
   notice = 7,     // text for the receiver's log, while ranks join
   ready = 8,      // nothing: the sender has all it needs, or all ranks have
+  departure = 9,  // Departure: a rank has closed its session of one group
 };
+inline constexpr FrameType kLastFrameType = FrameType::departure;
 
 struct Header {
   FrameType type = FrameType::data;
@@ -68,6 +70,18 @@ struct Goodbye {
   friend bool operator==(const Goodbye&, const Goodbye&) = default;
 };
 
+/// A rank that takes part in one group no more, and the first of the group's operations it misses.
+/// Passed on by others, so it names the rank.
+struct Departure {
+  std::int32_t rank = -1;
+  std::uint32_t reserved = 0;
+  std::uint64_t number = 0;  // of this rank's departures, from 1: what is not higher is known
+  std::uint64_t group = 0;
+  std::uint64_t next = 0;
+  friend bool operator==(const Departure&, const Departure&) = default;
+};
+
+inline constexpr std::size_t kDepartureBytes = 32;
 inline constexpr std::size_t kPulseBytes = sizeof(Descriptor) + 8;
 inline constexpr std::size_t kGoodbyeBytes = 16 + kPulseBytes;
 
@@ -81,6 +95,8 @@ void encode(const Pulse& pulse, std::span<std::byte, kPulseBytes> into) noexcept
 Pulse decode_pulse(std::span<const std::byte, kPulseBytes> bytes) noexcept;
 void encode(const Goodbye& goodbye, std::span<std::byte, kGoodbyeBytes> into) noexcept;
 Goodbye decode_goodbye(std::span<const std::byte, kGoodbyeBytes> bytes) noexcept;
+void encode(const Departure& departure, std::span<std::byte, kDepartureBytes> into) noexcept;
+Departure decode_departure(std::span<const std::byte, kDepartureBytes> bytes) noexcept;
 
 /// Finds the frames in a stream that arrives in pieces of any size.
 class FrameReader {
@@ -104,6 +120,7 @@ class FrameReader {
   [[nodiscard]] Descriptor descriptor() const noexcept;
   [[nodiscard]] Pulse pulse() const noexcept;
   [[nodiscard]] Goodbye goodbye() const noexcept;
+  [[nodiscard]] Departure departure() const noexcept;
   [[nodiscard]] const Status& error() const noexcept { return error_; }
 
  private:

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "coll/group_spec.h"
 #include "lockstep/log.h"
 #include "tests/sim_cluster/mesh.h"
 
@@ -366,14 +367,58 @@ TEST_F(Controls, AGoodbyeIsNotADeath) {
   kill(2);
   run(5s);
   for (const int r : {0, 1, 3}) EXPECT_FALSE(rank(r).failure.raised());
-  EXPECT_TRUE(rank(1).control->missing(2, barrier(7), DataPath::open).ok());
-  EXPECT_FALSE(rank(1).control->missing(2, barrier(7), DataPath::over).ok());
-  EXPECT_TRUE(rank(1).control->missing(3, barrier(7), DataPath::over).ok()) << "dead, not gone";
-  const Status missing = rank(1).control->missing(2, barrier(8), DataPath::open);
+  EXPECT_TRUE(rank(1).control->missing(2, kWorld, barrier(7), DataPath::open).ok());
+  EXPECT_FALSE(rank(1).control->missing(2, kWorld, barrier(7), DataPath::over).ok());
+  EXPECT_TRUE(rank(1).control->missing(3, kWorld, barrier(7), DataPath::over).ok())
+      << "dead, not gone";
+  const Status missing = rank(1).control->missing(2, kWorld, barrier(8), DataPath::open);
   EXPECT_EQ(missing.kind(), ErrorKind::peer_lost);
   EXPECT_THAT(missing.culprits(), ElementsAre(2));
-  EXPECT_THAT(missing.message(), HasSubstr("rank 2 has left after operation 7"));
+  EXPECT_THAT(missing.message(), HasSubstr("rank 2 has left the group after operation 7"));
   EXPECT_FALSE(rank(1).control->left(3).has_value());
+}
+
+TEST_F(Controls, EveryoneLearnsWhoHasLeftWhichGroup) {
+  constexpr std::uint64_t kGroup = 77;
+  constexpr std::uint64_t kUnused = 78;
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    start(6, {.delay = 1ms, .jitter = 2ms}, seed);
+    run(500ms);
+    rank(4).control->leave_group(kGroup, 5);
+    rank(4).control->leave_group(kWorld, 9);
+    run(20ms);
+    for (const int r : {0, 1, 2, 3, 5}) {
+      const auto missing = [&](std::uint64_t group, std::uint64_t sequence) {
+        return rank(r).control->missing(4, group, barrier(sequence), DataPath::open);
+      };
+      EXPECT_TRUE(missing(kGroup, 4).ok()) << r;
+      EXPECT_THAT(missing(kGroup, 5).culprits(), ElementsAre(4)) << r;
+      EXPECT_THAT(missing(kGroup, 5).message(), HasSubstr("has left the group after operation 4"));
+      EXPECT_TRUE(missing(kWorld, 8).ok()) << r;
+      EXPECT_FALSE(missing(kWorld, 9).ok()) << r;
+      EXPECT_TRUE(missing(kUnused, 1).ok()) << r << ": it may still come";
+      EXPECT_FALSE(rank(r).control->left(4).has_value()) << r;
+    }
+    // With the goodbye it will not.
+    rank(4).control->leave_group(kGroup + 2, 3);
+    rank(4).control->goodbye(9);
+    run(20ms);
+    EXPECT_FALSE(rank(1).control->missing(4, kUnused, barrier(1), DataPath::open).ok());
+    EXPECT_TRUE(rank(1).control->missing(4, kGroup + 2, barrier(2), DataPath::open).ok());
+    expect_no_failure();
+  }
+}
+
+TEST(Departures, TheOldestAreForgotten) {
+  Departures departures(2);
+  constexpr std::uint64_t kMany = 100'000;
+  for (std::uint64_t i = 1; i <= kMany; ++i) {
+    EXPECT_TRUE(departures.note({.rank = 1, .number = i, .group = i, .next = i + 1}));
+    EXPECT_FALSE(departures.note({.rank = 1, .number = i, .group = i, .next = i + 1})) << "known";
+  }
+  EXPECT_EQ(departures.first_missed(kMany, 1), kMany + 1);
+  EXPECT_FALSE(departures.first_missed(1, 1).has_value());
+  EXPECT_FALSE(departures.note({.rank = 2, .number = 1})) << "nobody";
 }
 
 TEST_F(Controls, RanksThatLeaveAfterDifferentCallsDisagree) {

@@ -263,6 +263,29 @@ TEST_P(Programs, OneLeavesEarly) {
   }
 }
 
+TEST_P(Programs, OneLeavesASubgroupEarly) {
+  for (const int rank : {0, 2}) {
+    const auto outcomes = run(fmt::format("leave {} half", rank));
+    expect_verdicts(outcomes, {}, {"PeerLost", {rank}});
+  }
+}
+
+TEST_P(Programs, OneLeavesWhileOthersAreInASubgroup) {
+  for (const int rank : {0, 2}) {
+    const auto outcomes = run(fmt::format("leave {} all", rank));
+    EXPECT_TRUE(outcomes[static_cast<std::size_t>(rank)].ok());
+    expect_verdicts(outcomes, {rank}, {"PeerLost", {rank}});
+  }
+}
+
+TEST_P(Programs, OneLeavesWhileOthersWaitForAMessage) {
+  for (const int rank : {0, 2}) {
+    const auto outcomes = run(fmt::format("leave {} message", rank));
+    EXPECT_TRUE(outcomes[static_cast<std::size_t>(rank)].ok());
+    expect_verdicts(outcomes, {rank}, {"PeerLost", {rank}});
+  }
+}
+
 TEST_P(Programs, AllLeaveInGoodOrder) {
   for (const Outcome& outcome : run("work 0.1 1000")) EXPECT_TRUE(outcome.ok()) << outcome.text;
 }

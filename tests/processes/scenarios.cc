@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <span>
 #include <sstream>
 #include <stdexcept>
@@ -139,6 +140,28 @@ void alternate(Session& group, std::size_t count) {
   }
 }
 
+/// That rank goes before the others have done with it, and does not wait for them.
+void leave(Session& group, int leaver, const std::string& how) {
+  const bool leaves = group.rank() == leaver;
+  if (how == "half" || how == "all") {
+    std::optional<Session> subgroup = group.split({.color = 0, .key = -group.rank()});
+    group.barrier();
+    if (leaves) {
+      subgroup.reset();
+      say("left");
+      if (how == "all") return;
+      idle(group, 20);  // it hears the others' verdict
+    }
+    subgroup->barrier();
+    return;
+  }
+  group.barrier();
+  if (leaves) return say("left");
+  if (how != "message") return group.barrier();
+  float value = 0;
+  group.receive(std::span(&value, 1), coll::From{leaver});
+}
+
 void mute() {
   namespace fs = std::filesystem;
   for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
@@ -215,9 +238,8 @@ void play(Session& group, const std::string& scenario) {
     group.barrier();
     group.all_reduce(Op::sum, std::span(values));
   } else if (name == "leave") {
-    group.barrier();
-    if (group.rank() == next(0)) return say("left");
-    group.barrier();
+    const auto rank = next(0);
+    leave(group, rank, next(std::string()));
   } else if (name == "orphan") {
     group.barrier();
     if (group.rank() == next(0)) leave_orphan();

@@ -10,7 +10,10 @@
 //   alternate COUNT                   sums from memory of its own and of the session in turns, with
 //                                     as many replicas as the rank's number, and one
 //   mismatch RANK                     that rank asks for another count
-//   leave RANK                        that rank closes its session early
+//   leave RANK [half | all | message]
+//                                     that rank closes its session early; half: that of a subgroup
+//                                     only; all: that of a subgroup, too, in which the others wait
+//                                     for it; message: the others wait for one of it
 //   orphan RANK                       that rank forks a child that holds its descriptors
 //   late RANK                         all but that rank close at once; it waits for its end
 //   abort RANK | throw RANK | exit RANK | mute RANK
