@@ -77,8 +77,11 @@ class Presence : public std::enable_shared_from_this<Presence> {
 
  private:
   void run(const std::stop_token& stop);
+  void serve(const std::stop_token& stop);
+  /// The thread cannot go on: makes that the generation's end, as far as it still can.
+  void end_generation(const Status& why, const std::stop_token& stop) noexcept;
+  void close_doors() noexcept;
   void receive(Visitor visitor);
-  void note_closed() noexcept;
   void wake_pollers() noexcept;
 
   Roster roster_;
