@@ -66,7 +66,8 @@ Control::Control(const Setup& setup)
       timing_(setup.timing),
       left_(std::make_unique<std::atomic<std::uint64_t>[]>(static_cast<std::size_t>(setup.size))),
       departures_(setup.size),
-      unchecked_(static_cast<std::size_t>(setup.size)) {
+      unchecked_(static_cast<std::size_t>(setup.size)),
+      begun_(static_cast<std::size_t>(setup.size), 0) {
   failure_.hold_for_verdict();
   for (int rank = 0; rank < size_; ++rank) left_[static_cast<std::size_t>(rank)] = kHere;
   for (const int peer : control_peers(rank_, size_)) {
@@ -139,7 +140,13 @@ void Control::handle(Peer& peer, const wire::FrameReader& frame) {
   switch (frame.header().type) {
     case wire::FrameType::pulse:
       unchecked_[static_cast<std::size_t>(peer.rank)] = frame.pulse();
+      begun_[static_cast<std::size_t>(peer.rank)] = frame.pulse().latest.sequence;
       break;
+    case wire::FrameType::standings: {
+      auto begun = frame.standings();
+      if (begun.size() <= begun_.size()) standings_.set(std::move(begun));
+      break;
+    }
     case wire::FrameType::goodbye:
       note_goodbye(frame.goodbye(), &peer);
       break;
@@ -345,6 +352,20 @@ void Control::send_pulses(Time now) {
   for (auto& peer : peers_) {
     if (!peer->lost && peer->channel.empty()) peer->channel.send(wire::FrameType::pulse, payload);
   }
+  if (rank_ == 0 && history_ != nullptr) tell_standings(now);
+}
+
+void Control::tell_standings(Time now) {
+  begun_[0] = history_->latest().descriptor.sequence;
+  const auto [lowest, highest] = std::minmax_element(begun_.begin(), begun_.end());
+  if (*lowest != lowest_) {
+    lowest_ = *lowest;
+    lowest_since_ = now;
+  }
+  if (*lowest == *highest || now - lowest_since_ < 2 * timing_.pulse || begun_ == told_) return;
+  told_ = begun_;
+  standings_.set(begun_);
+  send_to_all(wire::FrameType::standings, wire::encode_standings(begun_), nullptr);
 }
 
 void Control::send_to_all(wire::FrameType type, std::span<const std::byte> payload,

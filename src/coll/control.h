@@ -20,6 +20,9 @@
 // differ have made different calls, even if their data never met: a proposal, too. So have ranks
 // that leave after different numbers of operations.
 //
+// Rank 0 hears everybody's pulses. When some ranks have kept the others waiting for two pulses, it
+// tells all where each one stands, so that whoever waits knows for whom: late().
+//
 // A rank that closes its session of one group says so (a departure), and when it has closed all of
 // them, goodbye. Both are passed on to everybody, who asks missing() while it waits.
 //
@@ -27,7 +30,7 @@
 //   loop: control.poll(clock.now()); sleep until control.next_poll() or a connection is ready
 //
 // Borrows everything in Setup. Never blocks and reads no clock. Thread rule: one thread; left(),
-// missing() and leave_group() from any.
+// missing(), late() and leave_group() from any.
 #pragma once
 
 #include <atomic>
@@ -42,6 +45,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "coll/departures.h"
+#include "coll/standings.h"
 #include "sys/net.h"
 #include "transport/failure.h"
 #include "transport/history.h"
@@ -104,6 +108,11 @@ class Control {
   /// `over` says that it does not (StreamLink::suspect).
   [[nodiscard]] Status missing(int peer, std::uint64_t group, const wire::Descriptor& operation,
                                DataPath path) const;
+  /// Ranks that have not begun this operation of the group of all ranks, which this rank has; empty
+  /// if that is not known (yet).
+  [[nodiscard]] std::vector<int> late(std::uint64_t sequence) const {
+    return standings_.behind(rank_, sequence);
+  }
 
  private:
   struct Peer;
@@ -125,6 +134,7 @@ class Control {
   void decide(Time now);
   void conclude(const wire::Abort& verdict, const Peer* from);
   void send_pulses(Time now);
+  void tell_standings(Time now);
   void send_to_all(wire::FrameType type, std::span<const std::byte> payload, const Peer* but);
   [[nodiscard]] wire::Pulse standing() const;
   [[nodiscard]] bool decider_gone() const noexcept;
@@ -140,7 +150,12 @@ class Control {
   std::unique_ptr<std::atomic<std::uint64_t>[]> left_;  // per rank; kHere until it leaves
   Departures departures_;
   std::vector<std::optional<wire::Pulse>>
-      unchecked_;  // per rank: where it stands, not compared yet
+      unchecked_;                     // per rank: where it stands, not compared yet
+  std::vector<std::uint64_t> begun_;  // per rank: the operation it has begun last, by its pulses
+  std::vector<std::uint64_t> told_;   // of them to all; rank 0
+  std::uint64_t lowest_ = 0;          // of them
+  Time lowest_since_{};
+  Standings standings_;  // as rank 0 told
   Time last_poll_{};
   Time next_pulse_{};
   bool started_ = false;

@@ -65,6 +65,10 @@ class Presence : public std::enable_shared_from_this<Presence> {
                                DataPath path) const {
     return control_.missing(rank, group, operation, path);
   }
+  /// Ranks that keep this operation of the group of all ranks waiting; empty if that is not known.
+  [[nodiscard]] std::vector<int> late(std::uint64_t sequence) const {
+    return control_.late(sequence);
+  }
   /// This rank takes no part in the group's operations from `next` on.
   void leave_group(std::uint64_t group, std::uint64_t next) noexcept;
 

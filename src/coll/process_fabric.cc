@@ -84,8 +84,11 @@ std::unique_ptr<StreamLink> stream_link(const std::shared_ptr<Presence>& presenc
     return presence->missing(who, group, operation, over ? DataPath::over : DataPath::open);
   };
   setup.leave = [presence, group](std::uint64_t next) { presence->leave_group(group, next); };
-  // The control plane compares the operations of the group of all ranks.
-  if (group == kWorld) setup.history = &presence->history();
+  // The control plane compares and counts the operations of the group of all ranks.
+  if (group == kWorld) {
+    setup.history = &presence->history();
+    setup.late = [presence](std::uint64_t sequence) { return presence->late(sequence); };
+  }
   setup.borrowed = std::move(streams);
   return std::make_unique<StreamLink>(setup);
 }

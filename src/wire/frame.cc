@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstring>
 #include <string>
 
 #include "wire/bytes.h"
@@ -46,6 +47,8 @@ bool plausible(FrameType type, std::uint32_t length) noexcept {
       return length == 0;
     case FrameType::departure:
       return length == kDepartureBytes;
+    case FrameType::standings:
+      return length > 0 && length <= kMaxControlPayload && length % sizeof(std::uint64_t) == 0;
   }
   return false;
 }
@@ -131,6 +134,12 @@ Departure decode_departure(std::span<const std::byte, kDepartureBytes> bytes) no
   return get<Departure>(bytes.data());
 }
 
+std::vector<std::byte> encode_standings(std::span<const std::uint64_t> begun) {
+  const auto fits = std::as_bytes(
+      begun.first(std::min(begun.size(), kMaxControlPayload / sizeof(std::uint64_t))));
+  return {fits.begin(), fits.end()};
+}
+
 FrameReader::Event FrameReader::next(std::span<const std::byte>& bytes) {
   if (!error_.ok()) return Event::bad;
   if (!header_known_) {
@@ -170,6 +179,13 @@ Pulse FrameReader::pulse() const noexcept {
 Departure FrameReader::departure() const noexcept {
   assert(header_.type == FrameType::departure);
   return decode_departure(payload().first<kDepartureBytes>());
+}
+
+std::vector<std::uint64_t> FrameReader::standings() const {
+  assert(header_.type == FrameType::standings);
+  std::vector<std::uint64_t> begun(payload().size() / sizeof(std::uint64_t));
+  std::memcpy(begun.data(), payload().data(), payload().size());
+  return begun;
 }
 
 Goodbye FrameReader::goodbye() const noexcept {

@@ -242,6 +242,20 @@ TEST_P(Programs, AHalfClosedRankIsLost) {
   }
 }
 
+/// One is stuck in its own code. Others wait for ranks that wait for it; all name it.
+TEST_P(Programs, A27AStuckRankIsNamedByAll) {
+  ProcessCluster cluster({.ranks = 4,
+                          .scenario = "stuck 3",
+                          .wire = GetParam(),
+                          .environment = {"TEST_PROGRESS_MS=2000"}});
+  const auto outcomes = cluster.finish(30s);
+  expect_verdicts(outcomes, {}, {"Timeout", {3}});
+  for (const int rank : {0, 1, 2}) {
+    EXPECT_THAT(outcomes[static_cast<std::size_t>(rank)].text,
+                testing::ContainsRegex(fmt::format("rank {} has waited .*for rank 3\\n", rank)));
+  }
+}
+
 TEST_P(Programs, B4ADifferentCountIsNamedEverywhere) {
   const auto outcomes = run("mismatch 2");
   for (const Outcome& outcome : outcomes) {

@@ -36,6 +36,10 @@ JoinOptions options() {
   if (const char* timeout = std::getenv("TEST_JOIN_MS")) {
     options.timeout = std::chrono::milliseconds(std::stoi(timeout));
   }
+  if (const char* progress = std::getenv("TEST_PROGRESS_MS")) {
+    options.options.progress_timeout = std::chrono::milliseconds(std::stoi(progress));
+    options.options.stall_report = options.options.progress_timeout / 2;
+  }
   if (const char* replicas = std::getenv("TEST_REPLICAS")) {
     options.options.replicas = std::stoi(replicas);
   }

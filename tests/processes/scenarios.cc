@@ -240,6 +240,11 @@ void play(Session& group, const std::string& scenario) {
   } else if (name == "leave") {
     const auto rank = next(0);
     leave(group, rank, next(std::string()));
+  } else if (name == "stuck") {
+    group.barrier();
+    if (group.rank() == next(0)) return idle(group, 20);
+    float value = 0;
+    group.all_reduce(Op::sum, std::span(&value, 1));
   } else if (name == "orphan") {
     group.barrier();
     if (group.rank() == next(0)) leave_orphan();

@@ -14,6 +14,8 @@
 //                                     that rank closes its session early; half: that of a subgroup
 //                                     only; all: that of a subgroup, too, in which the others wait
 //                                     for it; message: the others wait for one of it
+//   stuck RANK                        that rank never comes to an operation of all, and only looks
+//                                     whether all is well
 //   orphan RANK                       that rank forks a child that holds its descriptors
 //   late RANK                         all but that rank close at once; it waits for its end
 //   abort RANK | throw RANK | exit RANK | mute RANK

@@ -33,6 +33,8 @@ std::uint32_t length_for(FrameType type, std::uint32_t any) {
       return 0;
     case FrameType::departure:
       return kDepartureBytes;
+    case FrameType::standings:
+      return 8 * (1 + any % 512);
     case FrameType::data:
     case FrameType::abort:
     case FrameType::notice:
@@ -95,6 +97,9 @@ void look_at(const FrameReader& reader) {
     }
     case FrameType::departure:
       (void)reader.departure();
+      break;
+    case FrameType::standings:
+      if (reader.standings().size() != reader.payload().size() / 8) std::abort();
       break;
     case FrameType::data:
     case FrameType::notice:

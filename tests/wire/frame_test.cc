@@ -199,7 +199,29 @@ TEST(Frame, LengthsAreBoundedByType) {
   EXPECT_FALSE(accepts(FrameType::pulse, 0));
   EXPECT_FALSE(accepts(FrameType::goodbye, kGoodbyeBytes - 1));
   EXPECT_FALSE(accepts(FrameType::departure, kDepartureBytes + 1));
+  EXPECT_TRUE(accepts(FrameType::standings, kMaxControlPayload));
+  EXPECT_FALSE(accepts(FrameType::standings, kMaxControlPayload + 8));
+  EXPECT_FALSE(accepts(FrameType::standings, 12));
+  EXPECT_FALSE(accepts(FrameType::standings, 0));
   EXPECT_FALSE(accepts(static_cast<FrameType>(static_cast<int>(kLastFrameType) + 1), 0));
+}
+
+TEST(FrameReader, ReadsAsManyStandingsAsFit) {
+  for (const std::size_t ranks : {1, 4, 512, 513, 5000}) {
+    std::vector<std::uint64_t> begun(ranks);
+    for (std::size_t i = 0; i < ranks; ++i) begun[i] = UINT64_MAX - i;
+    const Bytes payload = encode_standings(begun);
+    Bytes stream;
+    append(stream, {.type = FrameType::standings,
+                    .generation = 3,
+                    .length = static_cast<std::uint32_t>(payload.size())});
+    stream.insert(stream.end(), payload.begin(), payload.end());
+    FrameReader reader;
+    std::span<const std::byte> bytes = stream;
+    ASSERT_EQ(reader.next(bytes), FrameReader::Event::frame);
+    begun.resize(std::min<std::size_t>(ranks, 512));
+    EXPECT_EQ(reader.standings(), begun);
+  }
 }
 
 TEST(FrameReader, StaysBadAfterGarbage) {
