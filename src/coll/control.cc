@@ -33,6 +33,22 @@ bool goes_before(const wire::Abort& a, const wire::Abort& b) {
   return order(a) < order(b);
 }
 
+/// Two losses as one; the first alone if the second is none or says nothing new.
+Status together(const Status& first, const Status& second) {
+  std::vector<int> culprits = first.culprits();
+  for (const int rank : second.culprits()) {
+    if (std::find(culprits.begin(), culprits.end(), rank) == culprits.end()) {
+      culprits.push_back(rank);
+    }
+  }
+  const bool both_lost =
+      first.kind() == ErrorKind::peer_lost && second.kind() == ErrorKind::peer_lost;
+  if (!both_lost || culprits.size() == first.culprits().size()) return first;
+  std::sort(culprits.begin(), culprits.end());
+  return {first.kind(), first.code(), first.message() + "; " + second.message(),
+          std::move(culprits)};
+}
+
 }  // namespace
 
 std::vector<int> control_peers(int rank, int size) {
@@ -265,9 +281,11 @@ void Control::judge_silence(Time now) {
   }
   if (!given_up) return;
   if (present > 1 && quiet == present) return cut_off(now);
+  // The ranks of a host that freezes fall silent together, but for the time between two pulses.
+  const Duration with_it = timing_.dead - std::min(2 * timing_.pulse, timing_.dead / 4);
   for (auto& peer : peers_) {
     const Duration silence = now - peer->heard;
-    if (peer->lost || peer->aborting || !needed(*peer) || silence < timing_.dead) continue;
+    if (peer->lost || peer->aborting || !needed(*peer) || silence < with_it) continue;
     lose(*peer, fmt::format("is silent: no pulse for {:.1f} s", seconds(silence)));
   }
 }
@@ -310,11 +328,16 @@ std::string Control::name(const Peer& peer) const {
 }
 
 void Control::propose(const wire::Abort& abort, const Peer* from) {
-  if (concluded_ || (proposal_ && !goes_before(abort, *proposal_))) return;
-  if (rank_ == 0) {
-    if (!proposal_) proposal_ = abort;  // decides, and needs to tell nobody before it has
+  if (concluded_) return;
+  if (rank_ == 0) {  // decides, and needs to tell nobody before it has
+    if (proposal_) {
+      proposal_->cause = together(proposal_->cause, abort.cause);
+    } else {
+      proposal_ = abort;
+    }
     return;
   }
+  if (proposal_ && !goes_before(abort, *proposal_)) return;
   proposal_ = abort;
   send_to_all(wire::FrameType::abort, wire::encode(*proposal_), from);
 }
@@ -325,15 +348,18 @@ bool Control::decider_gone() const noexcept {
 
 void Control::decide(Time now) {
   if (concluded_ || !proposal_) return;
-  if (rank_ != 0) {
-    if (!decider_gone()) return;
-    // The last of two has nobody to agree with.
-    if (!settled_) settled_ = size_ == 2 ? now : now + timing_.settle;
-    if (now < *settled_) return;
-  }
+  if (rank_ != 0 && !decider_gone()) return;
+  if (!settled_) settled_ = now + patience();
+  if (now < *settled_) return;
   wire::Abort verdict = *proposal_;
   verdict.standing = wire::Standing::verdict;
   conclude(verdict, nullptr);
+}
+
+Duration Control::patience() const noexcept {
+  if (size_ == 2) return {};  // the last of two has nobody to agree with
+  if (rank_ != 0) return timing_.settle;
+  return proposal_->cause.kind() == ErrorKind::peer_lost ? timing_.gather : Duration{};
 }
 
 void Control::conclude(const wire::Abort& verdict, const Peer* from) {

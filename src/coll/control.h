@@ -8,8 +8,10 @@
 //  2. A rank that sees a reason to end the generation (a lost peer, a disagreement, an abort by the
 //     user: whatever was given to Failure::report) proposes it to its control peers, who pass it
 //     on.
-//  3. Rank 0 makes the first proposal it sees the verdict. The verdict is what Failure::set gets on
-//     every rank, so all survivors name the same culprits in the same words.
+//  3. Rank 0 makes the first proposal it sees the verdict; if that is a lost rank, together with
+//  all
+//     that are lost within Timing::gather. The verdict is what Failure::set gets on every rank, so
+//     all survivors name the same culprits in the same words.
 //  4. Without rank 0 (lost, or gone home) the others wait for Timing::settle, in which the
 //     proposals and a verdict rank 0 may have given go around the ring, and all take the same one:
 //     a lost rank 0 first, then the one noticed by the lowest rank.
@@ -59,6 +61,7 @@ struct Timing {
   Duration suspect = std::chrono::seconds(1);
   Duration dead = std::chrono::seconds(3);
   Duration settle = std::chrono::milliseconds(50);
+  Duration gather = std::chrono::milliseconds(10);
 };
 
 /// The ranks with which a rank has a control connection, ascending.
@@ -132,6 +135,7 @@ class Control {
   [[nodiscard]] std::string name(const Peer& peer) const;
   void propose(const wire::Abort& abort, const Peer* from);
   void decide(Time now);
+  [[nodiscard]] Duration patience() const noexcept;
   void conclude(const wire::Abort& verdict, const Peer* from);
   void send_pulses(Time now);
   void tell_standings(Time now);
@@ -162,7 +166,7 @@ class Control {
   bool cut_off_ = false;
   bool taken_up_ = false;  // what Failure::report got has been proposed
   std::optional<wire::Abort> proposal_;
-  std::optional<Time> settled_;  // when a verdict without rank 0 is due
+  std::optional<Time> settled_;  // when the verdict is due, if this rank is to give it
   bool concluded_ = false;
 };
 
