@@ -236,18 +236,40 @@ TEST_P(Programs, AnExitInTheMiddleOfAnOperation) {
   }
 }
 
+void expect_half_closed_is_lost(const std::vector<Outcome>& outcomes, int rank, Wire wire) {
+  if (wire != Wire::tls) return expect_verdicts(outcomes, {}, {"PeerLost", {rank}});
+  // A stream that was cut off is not trusted in either direction: the rank itself is not told.
+  expect_verdicts(outcomes, {rank}, {"PeerLost", {rank}});
+  const auto own = verdict_in(outcomes[static_cast<std::size_t>(rank)].text);
+  ASSERT_TRUE(own.has_value());
+  EXPECT_EQ(own->kind, "PeerLost");
+}
+
 TEST_P(Programs, AHalfClosedRankIsLost) {
   for (const int rank : {0, 1}) {
-    const auto outcomes = run(fmt::format("mute {}", rank));
-    if (GetParam() != Wire::tls) {
-      expect_verdicts(outcomes, {}, {"PeerLost", {rank}});
-      continue;
+    expect_half_closed_is_lost(run(fmt::format("mute {}", rank)), rank, GetParam());
+  }
+}
+
+TEST_P(Programs, AHalfClosedRankIsLostThoughAllAreIdle) {
+  for (const int rank : {0, 1}) {
+    expect_half_closed_is_lost(run(fmt::format("mute {} idle", rank)), rank, GetParam());
+  }
+}
+
+/// Nobody needs it any more.
+TEST_P(Programs, AHalfClosedRankHurtsNobodyDuringTheShutdown) {
+  for (const int rank : {0, 1}) {
+    ProcessCluster cluster(
+        {.ranks = 3, .scenario = fmt::format("mute {} late", rank), .wire = GetParam()});
+    for (const int other : {0, 1, 2}) {
+      if (other == rank) continue;
+      EXPECT_TRUE(cluster.wait_for(other, "closed after", 10s)) << cluster.text(other);
+      const auto ended = cluster.process(other).wait(Deadline::after(4s));
+      ASSERT_TRUE(ended.has_value()) << cluster.text(other);
+      EXPECT_TRUE(ended->success()) << cluster.text(other);
     }
-    // A stream that was cut off is not trusted in either direction: the rank itself is not told.
-    expect_verdicts(outcomes, {rank}, {"PeerLost", {rank}});
-    const auto own = verdict_in(outcomes[static_cast<std::size_t>(rank)].text);
-    ASSERT_TRUE(own.has_value());
-    EXPECT_EQ(own->kind, "PeerLost");
+    (void)cluster.process(rank).signal(sys::Signal::kill);
   }
 }
 
@@ -331,7 +353,7 @@ TEST(Orphan, OfADeadRankDoesNotHideItsDeath) {
     EXPECT_EQ(::kill(static_cast<pid_t>(*child), SIGKILL), 0) << "the orphan ended by itself";
     const auto outcomes = cluster.finish(5s);
     expect_verdicts(outcomes, {rank}, {"PeerLost", {rank}});
-    expect_in_time(outcomes, {rank}, killed, 500ms);
+    expect_in_time(outcomes, {rank}, killed, 100ms);
   }
 }
 

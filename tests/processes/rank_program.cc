@@ -92,7 +92,18 @@ void play_on(std::optional<Session>& group, const JoinOptions& options,
   }
 }
 
+/// Closes its direction of every connection after that time, while it joins.
+std::jthread mute_later() {
+  const char* after = std::getenv("TEST_MUTE_MS");
+  if (after == nullptr) return {};
+  return std::jthread([wait = std::chrono::milliseconds(std::stoi(after))] {
+    std::this_thread::sleep_for(wait);
+    mute();
+  });
+}
+
 int run(const std::string& scenario) {
+  const std::jthread muting = mute_later();
   std::optional<Session> group;
   int code = 0;
   bool reported = false;

@@ -162,16 +162,6 @@ void leave(Session& group, int leaver, const std::string& how) {
   group.receive(std::span(&value, 1), coll::From{leaver});
 }
 
-void mute() {
-  namespace fs = std::filesystem;
-  for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;
-    const std::string target = fs::read_symlink(entry.path(), gone).string();
-    if (target.rfind("socket:", 0) != 0) continue;
-    ::shutdown(std::stoi(entry.path().filename().string()), SHUT_WR);
-  }
-}
-
 /// A child that holds every socket of this process open and does nothing else, until somebody ends
 /// it or its time is over.
 void leave_orphan() {
@@ -189,7 +179,6 @@ void break_off(Session& group, const std::string& how) {
   say(how);
   if (how == "abort") return group.abort("the user had enough");
   if (how == "throw") throw std::runtime_error("a bug of the user's");
-  if (how == "mute") return mute();
   std::vector<float> values(1000);
   const coll::Work unfinished = group.start_all_reduce(Op::sum, std::span(values));
   std::exit(7);
@@ -201,6 +190,16 @@ std::int64_t now_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
+}
+
+void mute() {
+  namespace fs = std::filesystem;
+  for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string target = fs::read_symlink(entry.path(), gone).string();
+    if (target.rfind("socket:", 0) != 0) continue;
+    ::shutdown(std::stoi(entry.path().filename().string()), SHUT_WR);
+  }
 }
 
 void say(const std::string& line) {
@@ -253,7 +252,15 @@ void play(Session& group, const std::string& scenario) {
     group.barrier();
     say("closing");
     if (group.rank() == next(0)) std::this_thread::sleep_for(std::chrono::seconds(30));
-  } else if (name == "abort" || name == "throw" || name == "exit" || name == "mute") {
+  } else if (name == "mute") {
+    const auto rank = next(0);
+    const auto then = next(std::string());
+    group.barrier();
+    if (group.rank() == rank) mute();
+    if (then == "idle") return idle(group, 20);
+    if (then != "late") go_on(group);
+    if (group.rank() == rank) std::this_thread::sleep_for(std::chrono::seconds(30));
+  } else if (name == "abort" || name == "throw" || name == "exit") {
     std::vector<float> values(1000);
     group.all_reduce(Op::sum, std::span(values));
     if (group.rank() == next(0)) break_off(group, name);
