@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include "tests/processes/fault_checks.h"
+#include "tests/processes/rejoins.h"
 #include "tests/processes/scenarios.h"
 
 namespace lockstep::processes {
@@ -400,6 +401,13 @@ TEST_P(Programs, JoiningAgainAfterAFailureWorks) {
   }
 }
 
+/// D2: who survives others keeps nothing of them.
+TEST_P(Programs, D2SurvivorsThatJoinAgainHoldNoMoreThanBefore) {
+  const ClusterOptions options{
+      .ranks = 3, .wire = GetParam(), .environment = {"TEST_DEAD_MS=1000"}};
+  for (const std::string& wrong : kill_and_rejoin(options, 2, 4)) ADD_FAILURE() << wrong;
+}
+
 INSTANTIATE_TEST_SUITE_P(Over, Programs, testing::Values(Wire::local, Wire::tcp, Wire::tls),
                          [](const auto& wire) { return to_string(wire.param); });
 
@@ -413,6 +421,14 @@ TEST(HostsOfSeveralRanks, JoinAgainAfterAFailure) {
     EXPECT_TRUE(outcome.ok()) << outcome.how() << outcome.text;
     EXPECT_THAT(outcome.text, HasSubstr("again in generation 2 after true"));
   }
+}
+
+TEST(HostsOfSeveralRanks, D2SurvivorsThatJoinAgainHoldNoMoreThanBefore) {
+  const ClusterOptions options{.ranks = 4,
+                               .wire = Wire::tcp,
+                               .hosts = {"a", "a", "b", "b"},
+                               .environment = {"TEST_DEAD_MS=1000"}};
+  for (const std::string& wrong : kill_and_rejoin(options, 0, 3)) ADD_FAILURE() << wrong;
 }
 
 /// 99. health: a peer that never started, one that was restarted after a collective, an address
