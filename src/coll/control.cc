@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "coll/control_channel.h"
+#include "coll/group_spec.h"
 #include "transport/mismatch.h"
 
 namespace lockstep::coll {
@@ -30,6 +31,22 @@ bool goes_before(const wire::Abort& a, const wire::Abort& b) {
                       abort.cause.message());
   };
   return order(a) < order(b);
+}
+
+/// Two losses as one; the first alone if the second is none or says nothing new.
+Status together(const Status& first, const Status& second) {
+  std::vector<int> culprits = first.culprits();
+  for (const int rank : second.culprits()) {
+    if (std::find(culprits.begin(), culprits.end(), rank) == culprits.end()) {
+      culprits.push_back(rank);
+    }
+  }
+  const bool both_lost =
+      first.kind() == ErrorKind::peer_lost && second.kind() == ErrorKind::peer_lost;
+  if (!both_lost || culprits.size() == first.culprits().size()) return first;
+  std::sort(culprits.begin(), culprits.end());
+  return {first.kind(), first.code(), first.message() + "; " + second.message(),
+          std::move(culprits)};
 }
 
 }  // namespace
@@ -61,9 +78,12 @@ Control::Control(const Setup& setup)
       size_(setup.size),
       failure_(*setup.failure),
       history_(setup.history),
+      names_(setup.names),
       timing_(setup.timing),
       left_(std::make_unique<std::atomic<std::uint64_t>[]>(static_cast<std::size_t>(setup.size))),
-      unchecked_(static_cast<std::size_t>(setup.size)) {
+      departures_(setup.size),
+      unchecked_(static_cast<std::size_t>(setup.size)),
+      begun_(static_cast<std::size_t>(setup.size), 0) {
   failure_.hold_for_verdict();
   for (int rank = 0; rank < size_; ++rank) left_[static_cast<std::size_t>(rank)] = kHere;
   for (const int peer : control_peers(rank_, size_)) {
@@ -86,6 +106,7 @@ void Control::poll(Time now) {
   }
   last_poll_ = now;
   for (auto& peer : peers_) hear(*peer, now);
+  tell_departures();
   if (!concluded_) {
     judge_silence(now);
     compare_histories();
@@ -135,9 +156,18 @@ void Control::handle(Peer& peer, const wire::FrameReader& frame) {
   switch (frame.header().type) {
     case wire::FrameType::pulse:
       unchecked_[static_cast<std::size_t>(peer.rank)] = frame.pulse();
+      begun_[static_cast<std::size_t>(peer.rank)] = frame.pulse().latest.sequence;
       break;
+    case wire::FrameType::standings: {
+      auto begun = frame.standings();
+      if (begun.size() <= begun_.size()) standings_.set(std::move(begun));
+      break;
+    }
     case wire::FrameType::goodbye:
       note_goodbye(frame.goodbye(), &peer);
+      break;
+    case wire::FrameType::departure:
+      if (departures_.note(frame.departure())) tell(frame.departure(), &peer);
       break;
     case wire::FrameType::abort: {
       wire::Abort abort;
@@ -171,6 +201,16 @@ void Control::note_goodbye(const wire::Goodbye& goodbye, const Peer* from) {
   std::array<std::byte, wire::kGoodbyeBytes> payload;
   wire::encode(goodbye, payload);
   send_to_all(wire::FrameType::goodbye, payload, from);
+}
+
+void Control::tell(const wire::Departure& departure, const Peer* from) {
+  std::array<std::byte, wire::kDepartureBytes> payload;
+  wire::encode(departure, payload);
+  send_to_all(wire::FrameType::departure, payload, from);
+}
+
+void Control::tell_departures() {
+  for (const wire::Departure& departure : departures_.take_untold()) tell(departure, nullptr);
 }
 
 void Control::compare_histories() {
@@ -235,16 +275,17 @@ void Control::judge_silence(Time now) {
     given_up = given_up || silence >= timing_.dead;
     if (!peer->suspected) {
       peer->suspected = true;
-      log_warning("rank {}: rank {} ({}) has been silent for {:.1f} s; it is given up at {:.1f} s",
-                  rank_, peer->rank, peer->channel.address(), seconds(silence),
-                  seconds(timing_.dead));
+      log_warning("rank {}: {} has been silent for {:.1f} s; it is given up at {:.1f} s", rank_,
+                  name(*peer), seconds(silence), seconds(timing_.dead));
     }
   }
   if (!given_up) return;
   if (present > 1 && quiet == present) return cut_off(now);
+  // The ranks of a host that freezes fall silent together, but for the time between two pulses.
+  const Duration with_it = timing_.dead - std::min(2 * timing_.pulse, timing_.dead / 4);
   for (auto& peer : peers_) {
     const Duration silence = now - peer->heard;
-    if (peer->lost || peer->aborting || !needed(*peer) || silence < timing_.dead) continue;
+    if (peer->lost || peer->aborting || !needed(*peer) || silence < with_it) continue;
     lose(*peer, fmt::format("is silent: no pulse for {:.1f} s", seconds(silence)));
   }
 }
@@ -276,18 +317,27 @@ void Control::lose(Peer& peer, const std::string& how) {
   propose({.standing = wire::Standing::proposal,
            .origin = rank_,
            .cause = Status(ErrorKind::peer_lost, Code::unavailable,
-                           fmt::format("rank {} ({}) {} (noticed by rank {})", peer.rank,
-                                       peer.channel.address(), how, rank_),
+                           fmt::format("{} {} (noticed by rank {})", name(peer), how, rank_),
                            {peer.rank})},
           nullptr);
 }
 
+std::string Control::name(const Peer& peer) const {
+  return names_.empty() ? fmt::format("rank {} ({})", peer.rank, peer.channel.address())
+                        : names_[static_cast<std::size_t>(peer.rank)];
+}
+
 void Control::propose(const wire::Abort& abort, const Peer* from) {
-  if (concluded_ || (proposal_ && !goes_before(abort, *proposal_))) return;
-  if (rank_ == 0) {
-    if (!proposal_) proposal_ = abort;  // decides, and needs to tell nobody before it has
+  if (concluded_) return;
+  if (rank_ == 0) {  // decides, and needs to tell nobody before it has
+    if (proposal_) {
+      proposal_->cause = together(proposal_->cause, abort.cause);
+    } else {
+      proposal_ = abort;
+    }
     return;
   }
+  if (proposal_ && !goes_before(abort, *proposal_)) return;
   proposal_ = abort;
   send_to_all(wire::FrameType::abort, wire::encode(*proposal_), from);
 }
@@ -298,15 +348,18 @@ bool Control::decider_gone() const noexcept {
 
 void Control::decide(Time now) {
   if (concluded_ || !proposal_) return;
-  if (rank_ != 0) {
-    if (!decider_gone()) return;
-    // The last of two has nobody to agree with.
-    if (!settled_) settled_ = size_ == 2 ? now : now + timing_.settle;
-    if (now < *settled_) return;
-  }
+  if (rank_ != 0 && !decider_gone()) return;
+  if (!settled_) settled_ = now + patience();
+  if (now < *settled_) return;
   wire::Abort verdict = *proposal_;
   verdict.standing = wire::Standing::verdict;
   conclude(verdict, nullptr);
+}
+
+Duration Control::patience() const noexcept {
+  if (size_ == 2) return {};  // the last of two has nobody to agree with
+  if (rank_ != 0) return timing_.settle;
+  return proposal_->cause.kind() == ErrorKind::peer_lost ? timing_.gather : Duration{};
 }
 
 void Control::conclude(const wire::Abort& verdict, const Peer* from) {
@@ -325,6 +378,20 @@ void Control::send_pulses(Time now) {
   for (auto& peer : peers_) {
     if (!peer->lost && peer->channel.empty()) peer->channel.send(wire::FrameType::pulse, payload);
   }
+  if (rank_ == 0 && history_ != nullptr) tell_standings(now);
+}
+
+void Control::tell_standings(Time now) {
+  begun_[0] = history_->latest().descriptor.sequence;
+  const auto [lowest, highest] = std::minmax_element(begun_.begin(), begun_.end());
+  if (*lowest != lowest_) {
+    lowest_ = *lowest;
+    lowest_since_ = now;
+  }
+  if (*lowest == *highest || now - lowest_since_ < 2 * timing_.pulse || begun_ == told_) return;
+  told_ = begun_;
+  standings_.set(begun_);
+  send_to_all(wire::FrameType::standings, wire::encode_standings(begun_), nullptr);
 }
 
 void Control::send_to_all(wire::FrameType type, std::span<const std::byte> payload,
@@ -341,6 +408,7 @@ wire::Pulse Control::standing() const {
 }
 
 void Control::goodbye(std::uint64_t next) {
+  tell_departures();  // of each group first: who has said goodbye without has never been in it
   note_goodbye({.rank = rank_, .reserved = 0, .next = next, .last = standing()}, nullptr);
 }
 
@@ -367,21 +435,30 @@ bool Control::is_over(int peer) const noexcept {
                      [&](const auto& each) { return each->rank == peer && each->channel.over(); });
 }
 
-Status Control::missing(int peer, const wire::Descriptor& operation, DataPath path) const {
-  const auto next = left(peer);
+std::optional<std::uint64_t> Control::first_missed(int peer, std::uint64_t group) const {
+  const auto generation = left(peer);  // asked first, since it is told last
+  if (const auto next = departures_.first_missed(group, peer)) return next;
+  return generation && group != kWorld ? 1 : generation;
+}
+
+Status Control::missing(int peer, std::uint64_t group, const wire::Descriptor& operation,
+                        DataPath path) const {
+  const auto next = first_missed(peer, group);
   if (!next) return {};
   std::string how;
   if (operation.sequence >= *next) {
-    how = fmt::format("has left after operation {}", *next - 1);
+    how = *next > 1 ? fmt::format("has left the group after operation {}", *next - 1)
+                    : "has left the group";
   } else if (path == DataPath::over) {
-    how = "has left and its connection broke before all its bytes arrived";
+    how = "has left the group and its connection broke before all its bytes arrived";
   } else {
     return {};
   }
   return {ErrorKind::peer_lost,
           Code::unavailable,
-          fmt::format("rank {} {}, but rank {} needs it for operation {}: {}", peer, how, rank_,
-                      operation.sequence, wire::describe(operation)),
+          fmt::format("rank {} {} (its session was closed), but rank {} needs it for operation {}: "
+                      "{}",
+                      peer, how, rank_, operation.sequence, wire::describe(operation)),
           {peer}};
 }
 

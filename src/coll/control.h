@@ -8,8 +8,10 @@
 //  2. A rank that sees a reason to end the generation (a lost peer, a disagreement, an abort by the
 //     user: whatever was given to Failure::report) proposes it to its control peers, who pass it
 //     on.
-//  3. Rank 0 makes the first proposal it sees the verdict. The verdict is what Failure::set gets on
-//     every rank, so all survivors name the same culprits in the same words.
+//  3. Rank 0 makes the first proposal it sees the verdict; if that is a lost rank, together with
+//  all
+//     that are lost within Timing::gather. The verdict is what Failure::set gets on every rank, so
+//     all survivors name the same culprits in the same words.
 //  4. Without rank 0 (lost, or gone home) the others wait for Timing::settle, in which the
 //     proposals and a verdict rank 0 may have given go around the ring, and all take the same one:
 //     a lost rank 0 first, then the one noticed by the lowest rank.
@@ -20,11 +22,17 @@
 // differ have made different calls, even if their data never met: a proposal, too. So have ranks
 // that leave after different numbers of operations.
 //
+// Rank 0 hears everybody's pulses. When some ranks have kept the others waiting for two pulses, it
+// tells all where each one stands, so that whoever waits knows for whom: late().
+//
+// A rank that closes its session of one group says so (a departure), and when it has closed all of
+// them, goodbye. Both are passed on to everybody, who asks missing() while it waits.
+//
 //   Control control({.rank = 0, .size = 4, .failure = &failure, .peers = connections});
 //   loop: control.poll(clock.now()); sleep until control.next_poll() or a connection is ready
 //
-// Borrows everything in Setup. Never blocks and reads no clock. Thread rule: one thread; left()
-// from any.
+// Borrows everything in Setup. Never blocks and reads no clock. Thread rule: one thread; left(),
+// missing(), late() and leave_group() from any.
 #pragma once
 
 #include <atomic>
@@ -38,6 +46,8 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "coll/departures.h"
+#include "coll/standings.h"
 #include "sys/net.h"
 #include "transport/failure.h"
 #include "transport/history.h"
@@ -51,6 +61,7 @@ struct Timing {
   Duration suspect = std::chrono::seconds(1);
   Duration dead = std::chrono::seconds(3);
   Duration settle = std::chrono::milliseconds(50);
+  Duration gather = std::chrono::milliseconds(10);
 };
 
 /// The ranks with which a rank has a control connection, ascending.
@@ -67,6 +78,7 @@ class Control {
     transport::Failure* failure = nullptr;
     const transport::History* history = nullptr;  // null: nothing to compare
     std::vector<sys::Connection*> peers;          // by rank; null but for control_peers
+    std::vector<std::string> names = {};          // by rank, for messages; empty: their addresses
     Timing timing;
   };
   explicit Control(const Setup& setup);
@@ -79,6 +91,10 @@ class Control {
   /// When poll() has something to do even if no connection is ready.
   [[nodiscard]] Time next_poll() const noexcept;
 
+  /// This rank takes no part in the group's operations from `next` on. Told at the next poll().
+  void leave_group(std::uint64_t group, std::uint64_t next) {
+    departures_.leave(rank_, group, next);
+  }
   /// This rank leaves in good order: it takes no part in operations from `next` on.
   void goodbye(std::uint64_t next);
   /// After a goodbye or a failure: keep polling until this holds, for as long as you can afford (a
@@ -90,10 +106,16 @@ class Control {
   [[nodiscard]] std::optional<std::uint64_t> left(int peer) const noexcept;
   /// Nothing more will be read from this control peer.
   [[nodiscard]] bool is_over(int peer) const noexcept;
-  /// PeerLost if the rank, for which this operation waits, has left and nothing more of it can
-  /// come; ok otherwise. The data connection may still hold what it sent before it left; `over`
-  /// says that it does not (StreamLink::suspect).
-  [[nodiscard]] Status missing(int peer, const wire::Descriptor& operation, DataPath path) const;
+  /// PeerLost if the rank, for which this operation of the group waits, has left and nothing more
+  /// of it can come; ok otherwise. The data connection may still hold what it sent before it left;
+  /// `over` says that it does not (StreamLink::suspect).
+  [[nodiscard]] Status missing(int peer, std::uint64_t group, const wire::Descriptor& operation,
+                               DataPath path) const;
+  /// Ranks that have not begun this operation of the group of all ranks, which this rank has; empty
+  /// if that is not known (yet).
+  [[nodiscard]] std::vector<int> late(std::uint64_t sequence) const {
+    return standings_.behind(rank_, sequence);
+  }
 
  private:
   struct Peer;
@@ -101,16 +123,22 @@ class Control {
   void hear(Peer& peer, Time now);
   void handle(Peer& peer, const wire::FrameReader& frame);
   void note_goodbye(const wire::Goodbye& goodbye, const Peer* from);
+  void tell(const wire::Departure& departure, const Peer* from);
+  void tell_departures();
+  [[nodiscard]] std::optional<std::uint64_t> first_missed(int peer, std::uint64_t group) const;
   void compare_histories();
   void compare(int rank, const wire::Pulse& theirs);
   void judge_silence(Time now);
   void cut_off(Time now);
   [[nodiscard]] bool needed(const Peer& peer) const noexcept;
   void lose(Peer& peer, const std::string& how);
+  [[nodiscard]] std::string name(const Peer& peer) const;
   void propose(const wire::Abort& abort, const Peer* from);
   void decide(Time now);
+  [[nodiscard]] Duration patience() const noexcept;
   void conclude(const wire::Abort& verdict, const Peer* from);
   void send_pulses(Time now);
+  void tell_standings(Time now);
   void send_to_all(wire::FrameType type, std::span<const std::byte> payload, const Peer* but);
   [[nodiscard]] wire::Pulse standing() const;
   [[nodiscard]] bool decider_gone() const noexcept;
@@ -120,18 +148,25 @@ class Control {
   int size_;
   transport::Failure& failure_;
   const transport::History* history_;
+  std::vector<std::string> names_;
   Timing timing_;
   std::vector<std::unique_ptr<Peer>> peers_;            // control peers, ascending
   std::unique_ptr<std::atomic<std::uint64_t>[]> left_;  // per rank; kHere until it leaves
+  Departures departures_;
   std::vector<std::optional<wire::Pulse>>
-      unchecked_;  // per rank: where it stands, not compared yet
+      unchecked_;                     // per rank: where it stands, not compared yet
+  std::vector<std::uint64_t> begun_;  // per rank: the operation it has begun last, by its pulses
+  std::vector<std::uint64_t> told_;   // of them to all; rank 0
+  std::uint64_t lowest_ = 0;          // of them
+  Time lowest_since_{};
+  Standings standings_;  // as rank 0 told
   Time last_poll_{};
   Time next_pulse_{};
   bool started_ = false;
   bool cut_off_ = false;
   bool taken_up_ = false;  // what Failure::report got has been proposed
   std::optional<wire::Abort> proposal_;
-  std::optional<Time> settled_;  // when a verdict without rank 0 is due
+  std::optional<Time> settled_;  // when the verdict is due, if this rank is to give it
   bool concluded_ = false;
 };
 

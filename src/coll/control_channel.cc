@@ -11,8 +11,9 @@ using sys::Transfer;
 namespace {
 
 bool belongs_to_control(wire::FrameType type) {
-  return type == wire::FrameType::pulse || type == wire::FrameType::abort ||
-         type == wire::FrameType::goodbye;
+  using wire::FrameType;
+  return type == FrameType::pulse || type == FrameType::abort || type == FrameType::goodbye ||
+         type == FrameType::departure || type == FrameType::standings;
 }
 
 }  // namespace

@@ -23,6 +23,15 @@ std::vector<sys::Connection*> borrowed(
   return pointers;
 }
 
+/// "rank 2 (pid 4711 on node7) at 10.0.0.7:4000", by rank.
+std::vector<std::string> names(const Roster& roster) {
+  std::vector<std::string> names;
+  for (const wire::Hello& member : roster.members) {
+    names.push_back(fmt::format("{} at {}", wire::describe(member), member.address_text()));
+  }
+  return names;
+}
+
 }  // namespace
 
 Presence::Presence(Setup setup)
@@ -39,6 +48,7 @@ Presence::Presence(Setup setup)
                 .failure = &failure_,
                 .history = setup.compares_histories ? &history_ : nullptr,
                 .peers = borrowed(connections_),
+                .names = names(roster_),
                 .timing = setup.timing}),
       poller_(network_->poller()) {
   failure_.listen({.reported = [this] { poller_->wake(); },
@@ -66,6 +76,15 @@ void Presence::start() {
       });
 }
 
+void Presence::leave_group(std::uint64_t group, std::uint64_t next) noexcept {
+  try {
+    control_.leave_group(group, next);
+  } catch (...) {
+    failure_.report(Status::from_current_exception());  // or the others would wait in vain
+  }
+  poller_->wake();
+}
+
 void Presence::leave() noexcept {
   leaving_.store(true);
   poller_->wake();
@@ -74,7 +93,9 @@ void Presence::leave() noexcept {
   closing_.wait([&] { return closed_.load(); }, Deadline::after(kMoment));
 }
 
-void Presence::note_closed() noexcept {
+void Presence::close_doors() noexcept {
+  for (const auto& door : doors_) poller_->forget(door->listener());
+  doors_.clear();
   closed_.store(true);
   closing_.notify();
 }
@@ -83,8 +104,42 @@ void Presence::run(const std::stop_token& stop) {
   const std::stop_callback wake(stop, [this] { poller_->wake(); });
   struct Closing {
     Presence& presence;
-    ~Closing() { presence.note_closed(); }
+    ~Closing() { presence.close_doors(); }
   } closing{*this};
+  try {
+    serve(stop);
+  } catch (...) {
+    end_generation(Status::from_current_exception(), stop);
+  }
+  if (failure_.raised()) after_failure_();
+}
+
+void Presence::end_generation(const Status& why, const std::stop_token& stop) noexcept {
+  close_doors();
+  try {
+    failure_.report({ErrorKind::internal,
+                     Code::internal,
+                     fmt::format("the control thread of {} failed: {}",
+                                 wire::describe(roster_.own()), why.message()),
+                     {roster_.rank}});
+    // What failed may have been the poller, so this looks by itself.
+    constexpr auto kLook = std::chrono::milliseconds(1);
+    const Deadline end = Deadline::after(kFarewell);
+    while (!stop.stop_requested() && !control_.may_leave() && !end.passed()) {
+      control_.poll(MonotonicClock().now());
+      Gate().wait([] { return false; }, Deadline::after(kLook));
+    }
+  } catch (...) {
+    write_log(LogLevel::error, "a control thread cannot tell the other ranks why it ends");
+  }
+  // Where no word got through, the end of its connections tells the others.
+  for (const auto& connection : connections_) {
+    if (connection) connection->shutdown_write();
+  }
+  failure_.set(why);
+}
+
+void Presence::serve(const std::stop_token& stop) {
   const MonotonicClock clock;
   for (const auto& connection : connections_) {
     if (!connection) continue;
@@ -98,9 +153,7 @@ void Presence::run(const std::stop_token& stop) {
     const Time now = clock.now();
     if (leaving_.load() && !give_up) {
       give_up = now + kFarewell;
-      for (const auto& door : doors_) poller_->forget(door->listener());
-      doors_.clear();
-      note_closed();
+      close_doors();
       control_.goodbye(history_.latest().descriptor.sequence + 1);
     }
     control_.poll(now);
@@ -127,7 +180,6 @@ void Presence::run(const std::stop_token& stop) {
   for (std::size_t peer = 0; peer < connections_.size(); ++peer) {
     if (connections_[peer] && !over[peer]) poller_->forget(*connections_[peer]);
   }
-  if (failure_.raised()) after_failure_();
 }
 
 void Presence::receive(Visitor visitor) {

@@ -60,10 +60,17 @@ class Presence : public std::enable_shared_from_this<Presence> {
   [[nodiscard]] sys::Network& network() noexcept { return *network_; }
   [[nodiscard]] transport::Failure& failure() noexcept { return failure_; }
   [[nodiscard]] transport::History& history() noexcept { return history_; }
-  /// PeerLost if that rank has left and this operation waits for it in vain.
-  [[nodiscard]] Status missing(int rank, const wire::Descriptor& operation, DataPath path) const {
-    return control_.missing(rank, operation, path);
+  /// PeerLost if that rank has left and this operation of the group waits for it in vain.
+  [[nodiscard]] Status missing(int rank, std::uint64_t group, const wire::Descriptor& operation,
+                               DataPath path) const {
+    return control_.missing(rank, group, operation, path);
   }
+  /// Ranks that keep this operation of the group of all ranks waiting; empty if that is not known.
+  [[nodiscard]] std::vector<int> late(std::uint64_t sequence) const {
+    return control_.late(sequence);
+  }
+  /// This rank takes no part in the group's operations from `next` on.
+  void leave_group(std::uint64_t group, std::uint64_t next) noexcept;
 
   /// The data connection of a group to a rank; null: not there yet, ask again. The rank with the
   /// higher number calls, the other one waits for it.
@@ -74,8 +81,11 @@ class Presence : public std::enable_shared_from_this<Presence> {
 
  private:
   void run(const std::stop_token& stop);
+  void serve(const std::stop_token& stop);
+  /// The thread cannot go on: makes that the generation's end, as far as it still can.
+  void end_generation(const Status& why, const std::stop_token& stop) noexcept;
+  void close_doors() noexcept;
   void receive(Visitor visitor);
-  void note_closed() noexcept;
   void wake_pollers() noexcept;
 
   Roster roster_;

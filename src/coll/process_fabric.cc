@@ -80,12 +80,14 @@ std::unique_ptr<StreamLink> stream_link(const std::shared_ptr<Presence>& presenc
   // A rank that waits for the network has nothing better to do, if it has a core of its own.
   setup.spin = SpinPolicy::for_computing_threads(
       static_cast<int>(presence->roster().neighbours().size()), usable_cores());
+  setup.gone = [presence, group](int who, const wire::Descriptor& operation, bool over) {
+    return presence->missing(who, group, operation, over ? DataPath::over : DataPath::open);
+  };
+  setup.leave = [presence, group](std::uint64_t next) { presence->leave_group(group, next); };
   // The control plane compares and counts the operations of the group of all ranks.
   if (group == kWorld) {
     setup.history = &presence->history();
-    setup.gone = [presence](int who, const wire::Descriptor& operation, bool over) {
-      return presence->missing(who, operation, over ? DataPath::over : DataPath::open);
-    };
+    setup.late = [presence](std::uint64_t sequence) { return presence->late(sequence); };
   }
   setup.borrowed = std::move(streams);
   return std::make_unique<StreamLink>(setup);

@@ -56,6 +56,8 @@ StreamLink::StreamLink(const Setup& setup)
       history_(setup.history != nullptr ? setup.history : &own_history_),
       members_(setup.members),
       gone_(setup.gone),
+      late_(setup.late),
+      leave_(setup.leave),
       spin_(setup.spin),
       peers_(static_cast<std::size_t>(setup.size)) {
   assert(setup.peers.size() == peers_.size());
@@ -170,7 +172,7 @@ bool StreamLink::next_frame(Peer& peer) {
              Code::data_loss,
              fmt::format("rank {} got from rank {} ({}) an {}", member(rank_), member(peer.rank),
                          peer.connection.peer(), peer.reader.error().message()),
-             {peer.rank}});
+             {member(peer.rank)}});
     return false;
   }
   if (header.generation != generation_) {
@@ -179,8 +181,8 @@ bool StreamLink::next_frame(Peer& peer) {
              Code::failed_precondition,
              fmt::format("rank {} is in generation {}, rank {} in generation {}: a process of an "
                          "earlier run is still there; end it",
-                         peer.rank, header.generation, rank_, generation_),
-             {peer.rank}});
+                         member(peer.rank), header.generation, member(rank_), generation_),
+             {member(peer.rank)}});
     return false;
   }
   if (event == Event::data && header.sequence == peer.announced) {
@@ -199,9 +201,9 @@ bool StreamLink::next_frame(Peer& peer) {
                  Code::data_loss,
                  fmt::format("rank {} got from rank {} ({}) a frame of type {} for operation {} "
                              "where none belongs (the last one announced is {})",
-                             rank_, peer.rank, peer.connection.peer(),
+                             member(rank_), member(peer.rank), peer.connection.peer(),
                              static_cast<int>(header.type), header.sequence, peer.announced),
-                 {peer.rank}});
+                 {member(peer.rank)}});
   return false;
 }
 
@@ -242,32 +244,35 @@ void StreamLink::report_disagreement(Peer& peer) {
     } else {
       continue;
     }
-    ranks.push_back(rank);
+    ranks.push_back(member(rank));
   }
   const Status table = mismatch(sequence, rows, ranks);
   if (!table.culprits().empty()) return condemn(peer, table);
   condemn(peer,
-          {ErrorKind::mismatch,
-           Code::invalid_argument,
+          {ErrorKind::mismatch, Code::invalid_argument,
            fmt::format("rank {} sent bytes for operation {} ({}) that rank {} did not expect; "
                        "it is at operation {} ({}); {}",
-                       peer.rank, sequence, wire::describe(peer.descriptor), rank_, sequence_,
-                       wire::describe(descriptor_), kSameCalls),
-           {std::min(rank_, peer.rank), std::max(rank_, peer.rank)}});
+                       member(peer.rank), sequence, wire::describe(peer.descriptor), member(rank_),
+                       sequence_, wire::describe(descriptor_), kSameCalls),
+           both(peer)});
 }
 
 // A connection keeps its order and an operation ends only when its bytes are written: a peer that
 // announces a later operation will never send what we still expect of this one.
 void StreamLink::report_ahead(Peer& peer) {
   condemn(peer,
-          {ErrorKind::mismatch,
-           Code::invalid_argument,
+          {ErrorKind::mismatch, Code::invalid_argument,
            fmt::format("the ranks disagree about operation {}: rank {} expects bytes from rank {}, "
                        "which has sent none and gone on\n  rank {}: operation {}: {}\n  rank {}: "
                        "operation {}: {}\n{}",
-                       sequence_, rank_, peer.rank, rank_, sequence_, wire::describe(descriptor_),
-                       peer.rank, peer.announced, wire::describe(peer.descriptor), kSameCalls),
-           {std::min(rank_, peer.rank), std::max(rank_, peer.rank)}});
+                       sequence_, member(rank_), member(peer.rank), member(rank_), sequence_,
+                       wire::describe(descriptor_), member(peer.rank), peer.announced,
+                       wire::describe(peer.descriptor), kSameCalls),
+           both(peer)});
+}
+
+std::vector<int> StreamLink::both(const Peer& peer) const {
+  return {std::min(member(rank_), member(peer.rank)), std::max(member(rank_), member(peer.rank))};
 }
 
 void StreamLink::condemn(Peer& peer, const Status& why) {
@@ -360,6 +365,10 @@ void StreamLink::await_verdict() noexcept {
   while (poller_ != nullptr && !failed() && clock_.now() - since < kLongest) {
     (void)poller_->wait(Deadline::at(clock_.now() + kLook));
   }
+}
+
+void StreamLink::leave() noexcept {
+  if (const auto tell = std::exchange(leave_, {})) tell(sequence_ + 1);
 }
 
 }  // namespace lockstep::transport

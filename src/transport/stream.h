@@ -48,6 +48,10 @@ class StreamLink final : public Link {
     /// Why this rank, for which the operation waits, will never come; ok if it may. `over`: its
     /// data connection is at its end.
     std::function<Status(int rank, const wire::Descriptor& operation, bool over)> gone = {};
+    /// Ranks that have not begun the operation that this one is in, as far as is known.
+    std::function<std::vector<int>(std::uint64_t sequence)> late = {};
+    /// Tells the others that this rank takes no part in operations from `next` on.
+    std::function<void(std::uint64_t next)> leave = {};
     SpinPolicy spin = {};
     std::shared_ptr<void> borrowed = {};  // kept until the end, if somebody must
   };
@@ -84,6 +88,10 @@ class StreamLink final : public Link {
   bool spin(FunctionRef<bool()> done) override;
   bool wait(int peer, FunctionRef<bool()> done, Deadline deadline) override;
   void await_verdict() noexcept override;
+  [[nodiscard]] std::vector<int> missing() const override {
+    return late_ ? late_(sequence_) : std::vector<int>();
+  }
+  void leave() noexcept override;
   [[nodiscard]] int member(int rank) const noexcept override {
     return members_.empty() ? rank : members_[static_cast<std::size_t>(rank)];
   }
@@ -102,6 +110,8 @@ class StreamLink final : public Link {
   bool agrees(Peer& peer);
   void report_disagreement(Peer& peer);
   void report_ahead(Peer& peer);
+  /// This rank and the peer, as the generation calls them, ascending.
+  [[nodiscard]] std::vector<int> both(const Peer& peer) const;
   void condemn(Peer& peer, const Status& why);
   void no_shared_access() noexcept;
 
@@ -115,6 +125,8 @@ class StreamLink final : public Link {
   History* history_;
   std::vector<int> members_;
   std::function<Status(int, const wire::Descriptor&, bool)> gone_;
+  std::function<std::vector<int>(std::uint64_t)> late_;
+  std::function<void(std::uint64_t)> leave_;
   SpinPolicy spin_;
   std::uint64_t sequence_ = 0;
   std::uint64_t fingerprint_ = 0;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstring>
 #include <string>
 
 #include "wire/bytes.h"
@@ -44,6 +45,10 @@ bool plausible(FrameType type, std::uint32_t length) noexcept {
       return length > 0 && length <= kMaxControlPayload;
     case FrameType::ready:
       return length == 0;
+    case FrameType::departure:
+      return length == kDepartureBytes;
+    case FrameType::standings:
+      return length > 0 && length <= kMaxControlPayload && length % sizeof(std::uint64_t) == 0;
   }
   return false;
 }
@@ -75,7 +80,7 @@ Status decode(std::span<const std::byte, kHeaderBytes> bytes, Header& header) {
     return bad(fmt::format("version is {}, not {}", get<std::uint8_t>(at + 4), kVersion));
   }
   const auto type = get<std::uint8_t>(at + 5);
-  if (type < static_cast<int>(FrameType::operation) || type > static_cast<int>(FrameType::ready)) {
+  if (type < static_cast<int>(FrameType::operation) || type > static_cast<int>(kLastFrameType)) {
     return bad(fmt::format("type {} is unknown", type));
   }
   if (get<std::uint16_t>(at + 6) != 0) return bad("flags are set that this version does not know");
@@ -121,6 +126,20 @@ Goodbye decode_goodbye(std::span<const std::byte, kGoodbyeBytes> bytes) noexcept
           .last = decode_pulse(bytes.subspan<16, kPulseBytes>())};
 }
 
+void encode(const Departure& departure, std::span<std::byte, kDepartureBytes> into) noexcept {
+  put(into.data(), departure);
+}
+
+Departure decode_departure(std::span<const std::byte, kDepartureBytes> bytes) noexcept {
+  return get<Departure>(bytes.data());
+}
+
+std::vector<std::byte> encode_standings(std::span<const std::uint64_t> begun) {
+  const auto fits = std::as_bytes(
+      begun.first(std::min(begun.size(), kMaxControlPayload / sizeof(std::uint64_t))));
+  return {fits.begin(), fits.end()};
+}
+
 FrameReader::Event FrameReader::next(std::span<const std::byte>& bytes) {
   if (!error_.ok()) return Event::bad;
   if (!header_known_) {
@@ -155,6 +174,18 @@ Descriptor FrameReader::descriptor() const noexcept {
 Pulse FrameReader::pulse() const noexcept {
   assert(header_.type == FrameType::pulse);
   return decode_pulse(payload().first<kPulseBytes>());
+}
+
+Departure FrameReader::departure() const noexcept {
+  assert(header_.type == FrameType::departure);
+  return decode_departure(payload().first<kDepartureBytes>());
+}
+
+std::vector<std::uint64_t> FrameReader::standings() const {
+  assert(header_.type == FrameType::standings);
+  std::vector<std::uint64_t> begun(payload().size() / sizeof(std::uint64_t));
+  std::memcpy(begun.data(), payload().data(), payload().size());
+  return begun;
 }
 
 Goodbye FrameReader::goodbye() const noexcept {

@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/status.h"
 #include "wire/descriptor.h"
@@ -28,15 +29,18 @@
 namespace lockstep::wire {
 
 enum class FrameType : std::uint8_t {
-  operation = 1,  // Descriptor: the sender has begun this operation; precedes its first data
-  data = 2,       // bytes of the operation announced last
-  pulse = 3,      // Pulse: the sender is alive, and this is where it stands
-  abort = 4,      // Abort: the generation is over, or should be
-  goodbye = 5,    // Goodbye: a rank leaves in good order
-  hello = 6,      // Hello: who the sender is; the first frame of every connection
-  notice = 7,     // text for the receiver's log, while ranks join
-  ready = 8,      // nothing: the sender has all it needs, or all ranks have
+  operation = 1,   // Descriptor: the sender has begun this operation; precedes its first data
+  data = 2,        // bytes of the operation announced last
+  pulse = 3,       // Pulse: the sender is alive, and this is where it stands
+  abort = 4,       // Abort: the generation is over, or should be
+  goodbye = 5,     // Goodbye: a rank leaves in good order
+  hello = 6,       // Hello: who the sender is; the first frame of every connection
+  notice = 7,      // text for the receiver's log, while ranks join
+  ready = 8,       // nothing: the sender has all it needs, or all ranks have
+  departure = 9,   // Departure: a rank has closed its session of one group
+  standings = 10,  // a number for each rank: the operation it has begun last
 };
+inline constexpr FrameType kLastFrameType = FrameType::standings;
 
 struct Header {
   FrameType type = FrameType::data;
@@ -68,6 +72,18 @@ struct Goodbye {
   friend bool operator==(const Goodbye&, const Goodbye&) = default;
 };
 
+/// A rank that takes part in one group no more, and the first of the group's operations it misses.
+/// Passed on by others, so it names the rank.
+struct Departure {
+  std::int32_t rank = -1;
+  std::uint32_t reserved = 0;
+  std::uint64_t number = 0;  // of this rank's departures, from 1: what is not higher is known
+  std::uint64_t group = 0;
+  std::uint64_t next = 0;
+  friend bool operator==(const Departure&, const Departure&) = default;
+};
+
+inline constexpr std::size_t kDepartureBytes = 32;
 inline constexpr std::size_t kPulseBytes = sizeof(Descriptor) + 8;
 inline constexpr std::size_t kGoodbyeBytes = 16 + kPulseBytes;
 
@@ -81,6 +97,11 @@ void encode(const Pulse& pulse, std::span<std::byte, kPulseBytes> into) noexcept
 Pulse decode_pulse(std::span<const std::byte, kPulseBytes> bytes) noexcept;
 void encode(const Goodbye& goodbye, std::span<std::byte, kGoodbyeBytes> into) noexcept;
 Goodbye decode_goodbye(std::span<const std::byte, kGoodbyeBytes> bytes) noexcept;
+void encode(const Departure& departure, std::span<std::byte, kDepartureBytes> into) noexcept;
+Departure decode_departure(std::span<const std::byte, kDepartureBytes> bytes) noexcept;
+
+/// The payload of a standings frame; ranks beyond what fits are left out.
+std::vector<std::byte> encode_standings(std::span<const std::uint64_t> begun);
 
 /// Finds the frames in a stream that arrives in pieces of any size.
 class FrameReader {
@@ -104,6 +125,8 @@ class FrameReader {
   [[nodiscard]] Descriptor descriptor() const noexcept;
   [[nodiscard]] Pulse pulse() const noexcept;
   [[nodiscard]] Goodbye goodbye() const noexcept;
+  [[nodiscard]] Departure departure() const noexcept;
+  [[nodiscard]] std::vector<std::uint64_t> standings() const;
   [[nodiscard]] const Status& error() const noexcept { return error_; }
 
  private:

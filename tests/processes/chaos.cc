@@ -1,5 +1,6 @@
 // Chaos: kills and stops ranks of real clusters at random, and looks whether the others notice it
-// as they should: in time, all alike, without a hang and with nothing left behind.
+// as they should: in time, all alike, without a hang and with nothing left behind. After every 25
+// runs one whose survivors join again and again, and keep nothing of the dead.
 //
 //   chaos --runs 500 --seed 1            exit code 1 if a run failed or a target was missed
 //   chaos --runs 1 --seed 137 --loud     one run again, with all that the ranks said
@@ -17,6 +18,7 @@
 #include "coll/control.h"
 #include "tests/processes/cluster.h"
 #include "tests/processes/leftovers.h"
+#include "tests/processes/rejoins.h"
 #include "tests/processes/scenarios.h"
 #include "tests/processes/verdict.h"
 
@@ -192,6 +194,15 @@ Result run(const Draw& draw) {
   return result;
 }
 
+/// One cluster whose survivors join again and again.
+std::vector<std::string> rejoin(unsigned seed) {
+  std::mt19937 random(seed);
+  const auto up_to = [&](int most) { return std::uniform_int_distribution<int>(0, most)(random); };
+  ClusterOptions options{.ranks = 2 + up_to(3), .wire = up_to(1) == 0 ? Wire::local : Wire::tcp};
+  options.environment = {fmt::format("TEST_DEAD_MS={}", kDead.count())};
+  return kill_and_rejoin(options, up_to(options.ranks - 1), 5);
+}
+
 void print_ranks(const Result& result) {
   for (std::size_t rank = 0; rank < result.outcomes.size(); ++rank) {
     const Outcome& outcome = result.outcomes[rank];
@@ -258,6 +269,11 @@ int chaos(const Settings& settings) {
       print_ranks(result);
     }
     if ((i + 1) % 25 == 0) {
+      if (const auto wrong = rejoin(chosen.seed); !wrong.empty()) {
+        ++failed;
+        fmt::print("seed {}: survivors that join again\n  {}\n", chosen.seed,
+                   fmt::join(wrong, "\n  "));
+      }
       fmt::print("{} runs, {} failed, {:.0f} s\n", i + 1, failed,
                  static_cast<double>(now_us() - began) / 1e6);
     }

@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include "tests/processes/fault_checks.h"
+#include "tests/processes/rejoins.h"
 #include "tests/processes/scenarios.h"
 
 namespace lockstep::processes {
@@ -56,6 +57,8 @@ class Faults : public testing::TestWithParam<Ground> {
   std::vector<Outcome> strike(const std::vector<int>& victims, sys::Signal signal) {
     ProcessCluster cluster(on(GetParam()));
     EXPECT_TRUE(cluster.wait_for_all("working", 10s)) << cluster.text(0);
+    addresses_ = cluster.addresses();
+    for (int rank = 0; rank < cluster.size(); ++rank) pids_.push_back(cluster.process(rank).pid());
     at_us_ = now_us();
     for (const int victim : victims) (void)cluster.process(victim).signal(signal);
     for (int rank = 0; rank < cluster.size(); ++rank) {
@@ -66,12 +69,19 @@ class Faults : public testing::TestWithParam<Ground> {
     return cluster.finish(5s);
   }
   std::int64_t at_us_ = 0;
+  std::vector<int> pids_;
+  std::vector<std::string> addresses_;
 };
 
 TEST_P(Faults, A1A3AKilledRank) {
   const auto outcomes = strike({1}, sys::Signal::kill);
   expect_verdicts(outcomes, {1}, {"PeerLost", {1}});
   expect_in_time(outcomes, {1}, at_us_, 100ms);
+  // Which process it was, and where.
+  const auto verdict = verdict_in(outcomes[0].text);
+  ASSERT_TRUE(verdict.has_value());
+  EXPECT_THAT(verdict->message, HasSubstr(fmt::format("rank 1 (pid {} on ", pids_[1])));
+  EXPECT_THAT(verdict->message, HasSubstr(") at " + addresses_[1]));
 }
 
 TEST_P(Faults, A5RankZeroIsKilled) {
@@ -227,18 +237,54 @@ TEST_P(Programs, AnExitInTheMiddleOfAnOperation) {
   }
 }
 
+void expect_half_closed_is_lost(const std::vector<Outcome>& outcomes, int rank, Wire wire) {
+  if (wire != Wire::tls) return expect_verdicts(outcomes, {}, {"PeerLost", {rank}});
+  // A stream that was cut off is not trusted in either direction: the rank itself is not told.
+  expect_verdicts(outcomes, {rank}, {"PeerLost", {rank}});
+  const auto own = verdict_in(outcomes[static_cast<std::size_t>(rank)].text);
+  ASSERT_TRUE(own.has_value());
+  EXPECT_EQ(own->kind, "PeerLost");
+}
+
 TEST_P(Programs, AHalfClosedRankIsLost) {
   for (const int rank : {0, 1}) {
-    const auto outcomes = run(fmt::format("mute {}", rank));
-    if (GetParam() != Wire::tls) {
-      expect_verdicts(outcomes, {}, {"PeerLost", {rank}});
-      continue;
+    expect_half_closed_is_lost(run(fmt::format("mute {}", rank)), rank, GetParam());
+  }
+}
+
+TEST_P(Programs, AHalfClosedRankIsLostThoughAllAreIdle) {
+  for (const int rank : {0, 1}) {
+    expect_half_closed_is_lost(run(fmt::format("mute {} idle", rank)), rank, GetParam());
+  }
+}
+
+/// Nobody needs it any more.
+TEST_P(Programs, AHalfClosedRankHurtsNobodyDuringTheShutdown) {
+  for (const int rank : {0, 1}) {
+    ProcessCluster cluster(
+        {.ranks = 3, .scenario = fmt::format("mute {} late", rank), .wire = GetParam()});
+    for (const int other : {0, 1, 2}) {
+      if (other == rank) continue;
+      EXPECT_TRUE(cluster.wait_for(other, "closed after", 10s)) << cluster.text(other);
+      const auto ended = cluster.process(other).wait(Deadline::after(4s));
+      ASSERT_TRUE(ended.has_value()) << cluster.text(other);
+      EXPECT_TRUE(ended->success()) << cluster.text(other);
     }
-    // A stream that was cut off is not trusted in either direction: the rank itself is not told.
-    expect_verdicts(outcomes, {rank}, {"PeerLost", {rank}});
-    const auto own = verdict_in(outcomes[static_cast<std::size_t>(rank)].text);
-    ASSERT_TRUE(own.has_value());
-    EXPECT_EQ(own->kind, "PeerLost");
+    (void)cluster.process(rank).signal(sys::Signal::kill);
+  }
+}
+
+/// One is stuck in its own code. Others wait for ranks that wait for it; all name it.
+TEST_P(Programs, A27AStuckRankIsNamedByAll) {
+  ProcessCluster cluster({.ranks = 4,
+                          .scenario = "stuck 3",
+                          .wire = GetParam(),
+                          .environment = {"TEST_PROGRESS_MS=2000"}});
+  const auto outcomes = cluster.finish(30s);
+  expect_verdicts(outcomes, {}, {"Timeout", {3}});
+  for (const int rank : {0, 1, 2}) {
+    EXPECT_THAT(outcomes[static_cast<std::size_t>(rank)].text,
+                testing::ContainsRegex(fmt::format("rank {} has waited .*for rank 3\n", rank)));
   }
 }
 
@@ -258,6 +304,29 @@ TEST_P(Programs, B4ADifferentCountIsNamedEverywhere) {
 TEST_P(Programs, OneLeavesEarly) {
   for (const int rank : {0, 2}) {
     const auto outcomes = run(fmt::format("leave {}", rank));
+    EXPECT_TRUE(outcomes[static_cast<std::size_t>(rank)].ok());
+    expect_verdicts(outcomes, {rank}, {"PeerLost", {rank}});
+  }
+}
+
+TEST_P(Programs, OneLeavesASubgroupEarly) {
+  for (const int rank : {0, 2}) {
+    const auto outcomes = run(fmt::format("leave {} half", rank));
+    expect_verdicts(outcomes, {}, {"PeerLost", {rank}});
+  }
+}
+
+TEST_P(Programs, OneLeavesWhileOthersAreInASubgroup) {
+  for (const int rank : {0, 2}) {
+    const auto outcomes = run(fmt::format("leave {} all", rank));
+    EXPECT_TRUE(outcomes[static_cast<std::size_t>(rank)].ok());
+    expect_verdicts(outcomes, {rank}, {"PeerLost", {rank}});
+  }
+}
+
+TEST_P(Programs, OneLeavesWhileOthersWaitForAMessage) {
+  for (const int rank : {0, 2}) {
+    const auto outcomes = run(fmt::format("leave {} message", rank));
     EXPECT_TRUE(outcomes[static_cast<std::size_t>(rank)].ok());
     expect_verdicts(outcomes, {rank}, {"PeerLost", {rank}});
   }
@@ -285,7 +354,7 @@ TEST(Orphan, OfADeadRankDoesNotHideItsDeath) {
     EXPECT_EQ(::kill(static_cast<pid_t>(*child), SIGKILL), 0) << "the orphan ended by itself";
     const auto outcomes = cluster.finish(5s);
     expect_verdicts(outcomes, {rank}, {"PeerLost", {rank}});
-    expect_in_time(outcomes, {rank}, killed, 500ms);
+    expect_in_time(outcomes, {rank}, killed, 100ms);
   }
 }
 
@@ -332,6 +401,13 @@ TEST_P(Programs, JoiningAgainAfterAFailureWorks) {
   }
 }
 
+/// D2: who survives others keeps nothing of them.
+TEST_P(Programs, D2SurvivorsThatJoinAgainHoldNoMoreThanBefore) {
+  const ClusterOptions options{
+      .ranks = 3, .wire = GetParam(), .environment = {"TEST_DEAD_MS=1000"}};
+  for (const std::string& wrong : kill_and_rejoin(options, 2, 4)) ADD_FAILURE() << wrong;
+}
+
 INSTANTIATE_TEST_SUITE_P(Over, Programs, testing::Values(Wire::local, Wire::tcp, Wire::tls),
                          [](const auto& wire) { return to_string(wire.param); });
 
@@ -345,6 +421,14 @@ TEST(HostsOfSeveralRanks, JoinAgainAfterAFailure) {
     EXPECT_TRUE(outcome.ok()) << outcome.how() << outcome.text;
     EXPECT_THAT(outcome.text, HasSubstr("again in generation 2 after true"));
   }
+}
+
+TEST(HostsOfSeveralRanks, D2SurvivorsThatJoinAgainHoldNoMoreThanBefore) {
+  const ClusterOptions options{.ranks = 4,
+                               .wire = Wire::tcp,
+                               .hosts = {"a", "a", "b", "b"},
+                               .environment = {"TEST_DEAD_MS=1000"}};
+  for (const std::string& wrong : kill_and_rejoin(options, 0, 3)) ADD_FAILURE() << wrong;
 }
 
 /// 99. health: a peer that never started, one that was restarted after a collective, an address

@@ -11,8 +11,9 @@ namespace lockstep::processes {
 /// Descriptors that this process has open.
 int open_descriptors();
 
-/// In words, what is left once all ranks have ended: children, segments that somebody of ours still
-/// maps, ports that cannot be had, socket files with random names. Empty if all is clean.
+/// In words, what is left once all ranks have ended: children, ports that cannot be had, socket
+/// files with random names. Empty if all is clean. What a rank that lives on still holds of ranks
+/// that died, rejoins.h looks for.
 std::vector<std::string> leftovers(const ProcessCluster& cluster);
 
 }  // namespace lockstep::processes

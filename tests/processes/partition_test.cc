@@ -52,6 +52,41 @@ TEST(Partition, A11TwoRanksAtWork) { expect_both_sides_end("work 20 100000", 1);
 TEST(Partition, A13TwoByTwoAtWork) { expect_both_sides_end("work 20 10000", 2); }
 TEST(Partition, A13TwoByTwoIdle) { expect_both_sides_end("idle 20", 2); }
 
+/// C14: nothing answers and nothing refuses. Both sides say at the deadline whom they miss.
+TEST(Partition, C14WhileJoining) {
+  TwoNetworks networks;
+  ClusterOptions options = halves(networks, "work 1 10", 2);
+  options.environment = {"TEST_JOIN_MS=1500"};
+  networks.cut();
+  ProcessCluster cluster(options);
+  const auto outcomes = cluster.finish(10s);
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    const Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
+    const auto verdict = verdict_in(outcome.text);
+    ASSERT_TRUE(verdict.has_value()) << "rank " << rank << " " << outcome.how() << outcome.text;
+    EXPECT_EQ(verdict->kind, "Timeout") << outcome.text;
+    const auto missed = rank < 2 ? std::vector<int>{2, 3} : std::vector<int>{0};
+    EXPECT_EQ(verdict->culprits, missed) << outcome.text;
+  }
+}
+
+/// Those who have closed do not wait for those they cannot hear; who has not closed misses them.
+TEST(Partition, DuringTheShutdown) {
+  TwoNetworks networks;
+  ClusterOptions options = halves(networks, "late 3", 2);
+  options.environment = {"TEST_DEAD_MS=1000"};
+  ProcessCluster cluster(options);
+  ASSERT_TRUE(cluster.wait_for_all("closing", 15s)) << cluster.text(0);
+  networks.cut();
+  const std::int64_t cut = now_us();
+  for (const int rank : {0, 1, 2}) {
+    const auto ended = cluster.process(rank).wait(Deadline::after(8s));
+    EXPECT_TRUE(ended && ended->success()) << cluster.text(rank);
+  }
+  EXPECT_LT(now_us() - cut, 7'000'000);
+  (void)cluster.process(3).signal(sys::Signal::kill);
+}
+
 /// A14: gaps shorter than what counts as dead change nothing but the time.
 TEST(Partition, A14AFlappingLinkIsSurvived) {
   TwoNetworks networks;

@@ -1,8 +1,10 @@
 // A rank of a cluster of real processes: joins as the environment says and plays a scenario, given
-// as one argument (scenarios.h). What it has to say goes to standard output, a line each. Two more
+// as one argument (scenarios.h). What it has to say goes to standard output, a line each. Some more
 // scenarios are about joining itself:
 //
 //   rejoin           joins again after a failed generation
+//   rejoins COUNT    joins again after every failure, up to that generation; what it held before
+//                    the first and after the last
 //   stay             works; after a failure it keeps its session until it is told to end
 //
 // A failure is one line "failed KIND culprits=... code=... at=MICROSECONDS message", and exit
@@ -12,7 +14,10 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <optional>
+#include <span>
 #include <thread>
 
 #include "lockstep/coll.h"
@@ -35,6 +40,10 @@ JoinOptions options() {
   }
   if (const char* timeout = std::getenv("TEST_JOIN_MS")) {
     options.timeout = std::chrono::milliseconds(std::stoi(timeout));
+  }
+  if (const char* progress = std::getenv("TEST_PROGRESS_MS")) {
+    options.options.progress_timeout = std::chrono::milliseconds(std::stoi(progress));
+    options.options.stall_report = options.options.progress_timeout / 2;
   }
   if (const char* replicas = std::getenv("TEST_REPLICAS")) {
     options.options.replicas = std::stoi(replicas);
@@ -75,6 +84,61 @@ void join_again(std::optional<Session>& group, const JoinOptions& options) {
   say("done");
 }
 
+/// What this process holds of what the system has.
+std::string holdings() {
+  namespace fs = std::filesystem;
+  int descriptors = 0;
+  int segments = 0;
+  for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    ++descriptors;
+    if (fs::read_symlink(entry.path(), gone).string().find("memfd:") != std::string::npos) {
+      ++segments;
+    }
+  }
+  int mapped = 0;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("memfd:lockstep") != std::string::npos) ++mapped;
+  }
+  return fmt::format("{} descriptors, {} segments, {} mapped", descriptors, segments, mapped);
+}
+
+/// Works until the generation fails; the last one ends in good order.
+std::uint64_t work_in_a_generation(const JoinOptions& options, std::uint64_t last) {
+  Session group = coll::join(options);
+  const std::uint64_t generation = group.generation();
+  coll::Memory memory = group.allocate(1 << 20);
+  try {
+    for (int round = 0; generation < last || round < 3; ++round) {
+      group.all_reduce(Op::sum, memory.as<float>());
+      Session half = group.split({.color = group.rank() % 2});
+      half.barrier();
+      if (round == 1) say(fmt::format("at work in generation {}", generation));
+    }
+  } catch (const PeerLost& error) {
+    report(error);
+  }
+  return generation;
+}
+
+int rejoin_often(const JoinOptions& options, std::uint64_t last) {
+  const std::string before = holdings();
+  say("before: " + before);
+  for (std::uint64_t generation = 0; generation < last;) {
+    generation = work_in_a_generation(options, last);
+    say(fmt::format("left generation {}", generation));
+  }
+  // Their threads say a last word after they are closed.
+  constexpr std::int64_t kPatience = 10'000'000;
+  const std::int64_t end = now_us() + kPatience;
+  while (holdings() != before && now_us() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  say("after: " + holdings());
+  return 0;
+}
+
 /// The failure is reported when it is noticed, before the session goes.
 void play_on(std::optional<Session>& group, const JoinOptions& options,
              const std::string& scenario) {
@@ -88,12 +152,26 @@ void play_on(std::optional<Session>& group, const JoinOptions& options,
   }
 }
 
+/// Closes its direction of every connection after that time, while it joins.
+std::jthread mute_later() {
+  const char* after = std::getenv("TEST_MUTE_MS");
+  if (after == nullptr) return {};
+  return std::jthread([wait = std::chrono::milliseconds(std::stoi(after))] {
+    std::this_thread::sleep_for(wait);
+    mute();
+  });
+}
+
 int run(const std::string& scenario) {
+  const std::jthread muting = mute_later();
   std::optional<Session> group;
   int code = 0;
   bool reported = false;
   try {
     const JoinOptions chosen = options();
+    if (scenario.rfind("rejoins ", 0) == 0) {
+      return rejoin_often(chosen, std::stoull(scenario.substr(scenario.find(' '))));
+    }
     group.emplace(coll::join(chosen));
     say_joined(*group);
     reported = true;

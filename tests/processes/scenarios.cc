@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <span>
 #include <sstream>
 #include <stdexcept>
@@ -139,14 +140,26 @@ void alternate(Session& group, std::size_t count) {
   }
 }
 
-void mute() {
-  namespace fs = std::filesystem;
-  for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;
-    const std::string target = fs::read_symlink(entry.path(), gone).string();
-    if (target.rfind("socket:", 0) != 0) continue;
-    ::shutdown(std::stoi(entry.path().filename().string()), SHUT_WR);
+/// That rank goes before the others have done with it, and does not wait for them.
+void leave(Session& group, int leaver, const std::string& how) {
+  const bool leaves = group.rank() == leaver;
+  if (how == "half" || how == "all") {
+    std::optional<Session> subgroup = group.split({.color = 0, .key = -group.rank()});
+    group.barrier();
+    if (leaves) {
+      subgroup.reset();
+      say("left");
+      if (how == "all") return;
+      idle(group, 20);  // it hears the others' verdict
+    }
+    subgroup->barrier();
+    return;
   }
+  group.barrier();
+  if (leaves) return say("left");
+  if (how != "message") return group.barrier();
+  float value = 0;
+  group.receive(std::span(&value, 1), coll::From{leaver});
 }
 
 /// A child that holds every socket of this process open and does nothing else, until somebody ends
@@ -166,7 +179,6 @@ void break_off(Session& group, const std::string& how) {
   say(how);
   if (how == "abort") return group.abort("the user had enough");
   if (how == "throw") throw std::runtime_error("a bug of the user's");
-  if (how == "mute") return mute();
   std::vector<float> values(1000);
   const coll::Work unfinished = group.start_all_reduce(Op::sum, std::span(values));
   std::exit(7);
@@ -178,6 +190,16 @@ std::int64_t now_us() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
+}
+
+void mute() {
+  namespace fs = std::filesystem;
+  for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string target = fs::read_symlink(entry.path(), gone).string();
+    if (target.rfind("socket:", 0) != 0) continue;
+    ::shutdown(std::stoi(entry.path().filename().string()), SHUT_WR);
+  }
 }
 
 void say(const std::string& line) {
@@ -215,9 +237,13 @@ void play(Session& group, const std::string& scenario) {
     group.barrier();
     group.all_reduce(Op::sum, std::span(values));
   } else if (name == "leave") {
+    const auto rank = next(0);
+    leave(group, rank, next(std::string()));
+  } else if (name == "stuck") {
     group.barrier();
-    if (group.rank() == next(0)) return say("left");
-    group.barrier();
+    if (group.rank() == next(0)) return idle(group, 20);
+    float value = 0;
+    group.all_reduce(Op::sum, std::span(&value, 1));
   } else if (name == "orphan") {
     group.barrier();
     if (group.rank() == next(0)) leave_orphan();
@@ -226,7 +252,15 @@ void play(Session& group, const std::string& scenario) {
     group.barrier();
     say("closing");
     if (group.rank() == next(0)) std::this_thread::sleep_for(std::chrono::seconds(30));
-  } else if (name == "abort" || name == "throw" || name == "exit" || name == "mute") {
+  } else if (name == "mute") {
+    const auto rank = next(0);
+    const auto then = next(std::string());
+    group.barrier();
+    if (group.rank() == rank) mute();
+    if (then == "idle") return idle(group, 20);
+    if (then != "late") go_on(group);
+    if (group.rank() == rank) std::this_thread::sleep_for(std::chrono::seconds(30));
+  } else if (name == "abort" || name == "throw" || name == "exit") {
     std::vector<float> values(1000);
     group.all_reduce(Op::sum, std::span(values));
     if (group.rank() == next(0)) break_off(group, name);

@@ -10,12 +10,18 @@
 //   alternate COUNT                   sums from memory of its own and of the session in turns, with
 //                                     as many replicas as the rank's number, and one
 //   mismatch RANK                     that rank asks for another count
-//   leave RANK                        that rank closes its session early
+//   leave RANK [half | all | message]
+//                                     that rank closes its session early; half: that of a subgroup
+//                                     only; all: that of a subgroup, too, in which the others wait
+//                                     for it; message: the others wait for one of it
+//   stuck RANK                        that rank never comes to an operation of all, and only looks
+//                                     whether all is well
 //   orphan RANK                       that rank forks a child that holds its descriptors
 //   late RANK                         all but that rank close at once; it waits for its end
-//   abort RANK | throw RANK | exit RANK | mute RANK
-//       in the middle of work that rank aborts, throws, ends with an operation under way, or closes
-//       its direction of every connection
+//   abort RANK | throw RANK | exit RANK
+//       in the middle of work that rank aborts, throws, or ends with an operation under way
+//   mute RANK [idle | late]           that rank closes its direction of every connection; then all
+//                                     work, only look whether all is well, or close
 #pragma once
 
 #include <cstdint>
@@ -28,6 +34,8 @@ namespace lockstep::processes {
 /// InvalidUsage for a scenario that is not in the list.
 void play(coll::Session& group, const std::string& scenario);
 
+/// Closes this process's direction of every connection.
+void mute();
 /// A line on standard output.
 void say(const std::string& line);
 /// Of the clock that all processes of a machine share.

@@ -32,11 +32,40 @@ TEST_P(Streams, Tcp) {
 TEST_P(Streams, Tls) {
   expect_same_bits({.ranks = GetParam(), .scenario = "exercise own", .wire = Wire::tls}, "tls");
 }
-TEST_P(Streams, AuthenticatedThenPlain) {
+INSTANTIATE_TEST_SUITE_P(Ranks, Streams, testing::Values(2, 3, 4, 5, 8));
+
+/// Once connected it is TCP: what differs is how connections begin.
+class Plaintext : public testing::TestWithParam<int> {};
+
+TEST_P(Plaintext, AuthenticatedThenPlain) {
   expect_same_bits({.ranks = GetParam(), .scenario = "exercise own", .wire = Wire::plaintext},
                    "tls, data in plain text");
 }
-INSTANTIATE_TEST_SUITE_P(Ranks, Streams, testing::Values(2, 3, 5));
+INSTANTIATE_TEST_SUITE_P(Ranks, Plaintext, testing::Values(2, 5));
+
+/// A rank alone moves nothing, whatever it is given.
+class OneRank : public testing::TestWithParam<Wire> {};
+
+TEST_P(OneRank, NeedsNoTransport) {
+  for (const char* scenario : {"exercise own", "exercise session"}) {
+    expect_same_bits({.ranks = 1, .scenario = scenario, .wire = GetParam()}, "threads");
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Over, OneRank, testing::Values(Wire::local, Wire::tcp, Wire::tls),
+                         [](const auto& wire) { return to_string(wire.param); });
+
+/// C21
+class Ipv6 : public testing::TestWithParam<Wire> {};
+
+TEST_P(Ipv6, WorksAlone) {
+  ClusterOptions options{.ranks = 3, .scenario = "exercise own", .wire = GetParam()};
+  for (const int port : free_ports(options.ranks)) {
+    options.addresses.push_back("[::1]:" + std::to_string(port));
+  }
+  expect_same_bits(options, GetParam() == Wire::tls ? "tls" : "tcp");
+}
+INSTANTIATE_TEST_SUITE_P(Over, Ipv6, testing::Values(Wire::tcp, Wire::tls),
+                         [](const auto& wire) { return to_string(wire.param); });
 
 struct Layout {
   const char* name;

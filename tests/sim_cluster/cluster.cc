@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "coll/control.h"
+#include "coll/group_spec.h"
 #include "sim/network.h"
 #include "sim/world.h"
 #include "tests/sim_cluster/censor.h"
@@ -265,7 +266,7 @@ class StreamCluster {
     const int awaited = node.waiting_for();
     if (awaited != kNobody) {
       const Status missing = member.control->missing(
-          awaited, node.descriptor(),
+          awaited, coll::kWorld, node.descriptor(),
           member.link->suspect(awaited) ? coll::DataPath::over : coll::DataPath::open);
       if (!missing.ok()) member.failure.report(missing);
     }

@@ -59,7 +59,8 @@ class Streams : public testing::Test {
                             .generation = 5,
                             .failure = &failures_[static_cast<std::size_t>(rank)],
                             .clock = &*world_,
-                            .peers = borrow(mesh_[static_cast<std::size_t>(rank)])}));
+                            .peers = borrow(mesh_[static_cast<std::size_t>(rank)]),
+                            .members = members_}));
     }
   }
   StreamLink& link(int rank) { return *links_[static_cast<std::size_t>(rank)]; }
@@ -90,6 +91,7 @@ class Streams : public testing::Test {
   simulated::Mesh mesh_;
   std::vector<Failure> failures_;
   std::vector<std::unique_ptr<StreamLink>> links_;
+  std::vector<int> members_;  // of the links that start() makes
 };
 
 TEST_F(Streams, MovesBytes) {
@@ -310,6 +312,63 @@ TEST_F(Streams, RefusesFramesThatDoNotBelong) {
               HasSubstr("where none belongs"));
   EXPECT_THAT(sends({.type = FrameType::data, .generation = 4, .sequence = 1, .length = 28}, 28),
               HasSubstr("generation 4"));
+}
+
+// Users know ranks by their numbers in the outermost group.
+TEST_F(Streams, ASubgroupNamesRanksAsTheGenerationDoes) {
+  members_ = {4, 6, 7};
+  const auto failure_of_two = [&] {
+    settle();
+    Bytes into(28);
+    EXPECT_EQ(link(2).receive(0, into), 0U);
+    return link(2).failure();
+  };
+  const auto sends = [&](const wire::Header& header) {
+    start(3);
+    begin_all(broadcast(1));
+    std::array<std::byte, wire::kHeaderBytes> bytes;
+    wire::encode(header, bytes);
+    (void)raw(0, 2).write(bytes);
+    return failure_of_two();
+  };
+  using wire::FrameType;
+  Status why = sends({.type = FrameType::data, .generation = 5, .sequence = 1, .length = 28});
+  EXPECT_THAT(why.message(), HasSubstr("rank 7 got from rank 4"));
+  EXPECT_THAT(why.culprits(), ElementsAre(4));
+  why = sends({.type = FrameType::data, .generation = 4, .sequence = 1, .length = 28});
+  EXPECT_THAT(why.message(), HasSubstr("rank 4 is in generation 4, rank 7 in generation 5"));
+  EXPECT_THAT(why.culprits(), ElementsAre(4));
+
+  start(3);
+  begin_all(broadcast(1));
+  (void)raw(0, 2).write(pattern(64));
+  EXPECT_THAT(failure_of_two().culprits(), ElementsAre(4)) << "garbage";
+
+  start(3);
+  link(0).begin(broadcast(1, 0), {}, 0);
+  link(2).begin(broadcast(1, 1), {}, 0);
+  link(0).send(2, pattern(28));
+  why = failure_of_two();
+  EXPECT_THAT(why.message(), HasSubstr("rank 4: broadcast float32[7] root 0"));
+  EXPECT_THAT(why.message(), HasSubstr("rank 7: broadcast float32[7] root 1"));
+  EXPECT_THAT(why.culprits(), ElementsAre(4, 7)) << "a disagreement";
+
+  start(3);
+  begin_all(broadcast(1));
+  link(0).begin(broadcast(2), {}, 0);
+  link(0).send(2, pattern(28));
+  why = failure_of_two();
+  EXPECT_THAT(why.message(), HasSubstr("rank 7 expects bytes from rank 4"));
+  EXPECT_THAT(why.culprits(), ElementsAre(4, 7)) << "one that has gone on";
+
+  start(3);
+  begin_all(broadcast(1));
+  link(0).send(2, pattern(28));
+  EXPECT_EQ(link(0).end(), kNobody);
+  begin_all(broadcast(2));
+  why = failure_of_two();
+  EXPECT_THAT(why.message(), HasSubstr("rank 4 sent bytes for operation 1"));
+  EXPECT_THAT(why.culprits(), ElementsAre(4, 7)) << "bytes that nobody expected";
 }
 
 TEST_F(Streams, AfterAFailureNothingMoves) {

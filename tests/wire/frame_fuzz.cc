@@ -31,6 +31,10 @@ std::uint32_t length_for(FrameType type, std::uint32_t any) {
       return sizeof(Hello);
     case FrameType::ready:
       return 0;
+    case FrameType::departure:
+      return kDepartureBytes;
+    case FrameType::standings:
+      return 8 * (1 + any % 512);
     case FrameType::data:
     case FrameType::abort:
     case FrameType::notice:
@@ -45,7 +49,7 @@ void repair(std::span<std::byte> stream) {
     const auto byte = [&](std::size_t i) { return std::to_integer<std::uint32_t>(stream[i]); };
     if (byte(6) == 255) return;
     Header header;
-    header.type = static_cast<FrameType>(1 + byte(5) % static_cast<int>(FrameType::ready));
+    header.type = static_cast<FrameType>(1 + byte(5) % static_cast<int>(kLastFrameType));
     header.generation = byte(8);
     header.sequence = byte(16);
     header.length = length_for(header.type, byte(24) | byte(25) << 8U);
@@ -91,6 +95,12 @@ void look_at(const FrameReader& reader) {
       }
       break;
     }
+    case FrameType::departure:
+      (void)reader.departure();
+      break;
+    case FrameType::standings:
+      if (reader.standings().size() != reader.payload().size() / 8) std::abort();
+      break;
     case FrameType::data:
     case FrameType::notice:
     case FrameType::ready:

@@ -39,7 +39,9 @@ Descriptor sample_descriptor() {
   return d;
 }
 
-/// An operation, a data frame of 5 bytes, a pulse, a goodbye.
+constexpr Departure kDeparture{.rank = 2, .number = 5, .group = UINT64_MAX - 1, .next = 7};
+
+/// An operation, a data frame of 5 bytes, a pulse, a goodbye, a departure.
 Bytes sample_stream() {
   Bytes stream;
   append(
@@ -59,6 +61,10 @@ Bytes sample_stream() {
   encode(Goodbye{.rank = 4, .next = 10, .last = {.latest = sample_descriptor(), .history = 77}},
          goodbye);
   stream.insert(stream.end(), goodbye.begin(), goodbye.end());
+  append(stream, {.type = FrameType::departure, .generation = 3, .length = kDepartureBytes});
+  std::array<std::byte, kDepartureBytes> departure;
+  encode(kDeparture, departure);
+  stream.insert(stream.end(), departure.begin(), departure.end());
   return stream;
 }
 
@@ -91,6 +97,8 @@ void read_sample_in_pieces_of(std::size_t piece) {
         EXPECT_EQ(reader.descriptor(), sample_descriptor());
       } else if (reader.header().type == FrameType::pulse) {
         EXPECT_EQ(reader.pulse(), (Pulse{.latest = sample_descriptor(), .history = 77}));
+      } else if (reader.header().type == FrameType::departure) {
+        EXPECT_EQ(reader.departure(), kDeparture);
       } else {
         EXPECT_EQ(reader.goodbye().rank, 4);
         EXPECT_EQ(reader.goodbye().next, 10U);
@@ -99,7 +107,7 @@ void read_sample_in_pieces_of(std::size_t piece) {
     }
   }
   EXPECT_EQ(seen, (std::vector{FrameType::operation, FrameType::data, FrameType::pulse,
-                               FrameType::goodbye}));
+                               FrameType::goodbye, FrameType::departure}));
   EXPECT_EQ(data.size(), 5U);
   EXPECT_EQ(data.front(), std::byte{0xA0});
   EXPECT_EQ(data.back(), std::byte{0xA4});
@@ -190,6 +198,30 @@ TEST(Frame, LengthsAreBoundedByType) {
   EXPECT_FALSE(accepts(FrameType::abort, 0));
   EXPECT_FALSE(accepts(FrameType::pulse, 0));
   EXPECT_FALSE(accepts(FrameType::goodbye, kGoodbyeBytes - 1));
+  EXPECT_FALSE(accepts(FrameType::departure, kDepartureBytes + 1));
+  EXPECT_TRUE(accepts(FrameType::standings, kMaxControlPayload));
+  EXPECT_FALSE(accepts(FrameType::standings, kMaxControlPayload + 8));
+  EXPECT_FALSE(accepts(FrameType::standings, 12));
+  EXPECT_FALSE(accepts(FrameType::standings, 0));
+  EXPECT_FALSE(accepts(static_cast<FrameType>(static_cast<int>(kLastFrameType) + 1), 0));
+}
+
+TEST(FrameReader, ReadsAsManyStandingsAsFit) {
+  for (const std::size_t ranks : {1, 4, 512, 513, 5000}) {
+    std::vector<std::uint64_t> begun(ranks);
+    for (std::size_t i = 0; i < ranks; ++i) begun[i] = UINT64_MAX - i;
+    const Bytes payload = encode_standings(begun);
+    Bytes stream;
+    append(stream, {.type = FrameType::standings,
+                    .generation = 3,
+                    .length = static_cast<std::uint32_t>(payload.size())});
+    stream.insert(stream.end(), payload.begin(), payload.end());
+    FrameReader reader;
+    std::span<const std::byte> bytes = stream;
+    ASSERT_EQ(reader.next(bytes), FrameReader::Event::frame);
+    begun.resize(std::min<std::size_t>(ranks, 512));
+    EXPECT_EQ(reader.standings(), begun);
+  }
 }
 
 TEST(FrameReader, StaysBadAfterGarbage) {

@@ -1,0 +1,148 @@
+#include "coll/presence.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+#include "sys/posix_net.h"
+#include "tests/sys/temporary_directory.h"
+
+namespace lockstep::coll {
+namespace {
+
+using std::chrono_literals::operator""s;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+/// A poller that throws once it is told to.
+class TroubledPoller final : public sys::Poller {
+ public:
+  TroubledPoller(std::unique_ptr<sys::Poller> inner, std::shared_ptr<std::atomic<bool>> troubled)
+      : inner_(std::move(inner)), troubled_(std::move(troubled)) {}
+  void watch(sys::Connection& connection, Interest interest) override {
+    inner_->watch(connection, interest);
+  }
+  void watch(sys::Listener& listener) override { inner_->watch(listener); }
+  void forget(sys::Connection& connection) noexcept override { inner_->forget(connection); }
+  void forget(sys::Listener& listener) noexcept override { inner_->forget(listener); }
+  bool wait(Deadline deadline) override {
+    if (troubled_->load()) throw std::runtime_error("a bug in a thread");
+    return inner_->wait(deadline);
+  }
+  void wake() noexcept override { inner_->wake(); }
+
+ private:
+  std::unique_ptr<sys::Poller> inner_;
+  std::shared_ptr<std::atomic<bool>> troubled_;
+};
+
+class TroubledNetwork final : public sys::Network {
+ public:
+  explicit TroubledNetwork(std::shared_ptr<std::atomic<bool>> troubled)
+      : troubled_(std::move(troubled)) {}
+  std::unique_ptr<sys::Listener> listen(const std::string& address) override {
+    return inner_.listen(address);
+  }
+  std::unique_ptr<sys::Connection> connect(const std::string& address) override {
+    return inner_.connect(address);
+  }
+  std::unique_ptr<sys::Poller> poller() override {
+    return std::make_unique<TroubledPoller>(inner_.poller(), troubled_);
+  }
+
+ private:
+  sys::PosixNetwork inner_;
+  std::shared_ptr<std::atomic<bool>> troubled_;
+};
+
+/// Ranks of one process, connected by sockets as those of several are.
+class Presences : public testing::Test {
+ protected:
+  void start(int size, int troubled) {
+    sys::PosixNetwork network;
+    std::vector<std::vector<std::unique_ptr<sys::Connection>>> mesh(static_cast<std::size_t>(size));
+    for (auto& row : mesh) row.resize(static_cast<std::size_t>(size));
+    for (int low = 0; low < size; ++low) {
+      const auto listener = network.listen(fmt::format("unix:{}/{}", directory_.path(), low));
+      for (const int high : control_peers(low, size)) {
+        if (high < low) continue;
+        auto& called = mesh[static_cast<std::size_t>(high)][static_cast<std::size_t>(low)];
+        auto& accepted = mesh[static_cast<std::size_t>(low)][static_cast<std::size_t>(high)];
+        called = network.connect(listener->address());
+        while (!accepted) accepted = listener->accept();
+      }
+    }
+    Roster roster;
+    roster.generation = 1;
+    for (int rank = 0; rank < size; ++rank) {
+      auto& member = roster.members.emplace_back();
+      member.rank = rank;
+      member.size = size;
+      member.pid = 4711;
+      member.set_host_name("node");
+      member.set_address("nowhere:1");
+    }
+    for (int rank = 0; rank < size; ++rank) {
+      Presence::Setup setup;
+      setup.roster = roster;
+      setup.roster.rank = rank;
+      if (rank == troubled) {
+        setup.network = std::make_unique<TroubledNetwork>(troubled_);
+      } else {
+        setup.network = std::make_unique<sys::PosixNetwork>();
+      }
+      setup.control = std::move(mesh[static_cast<std::size_t>(rank)]);
+      setup.on_failure = [gate = gate_] { gate->notify(); };
+      presences_.push_back(std::make_shared<Presence>(std::move(setup)));
+      presences_.back()->start();
+    }
+  }
+  ~Presences() override { stop(); }
+  void stop() {
+    for (const auto& presence : presences_) presence->leave();
+    presences_.clear();
+  }
+  bool all_have_failed(Deadline deadline) {
+    return gate_->wait(
+        [&] {
+          return std::all_of(presences_.begin(), presences_.end(),
+                             [](const auto& each) { return each->failure().raised(); });
+        },
+        deadline);
+  }
+
+  TemporaryDirectory directory_;
+  // The ranks' threads outlive the test.
+  std::shared_ptr<std::atomic<bool>> troubled_ = std::make_shared<std::atomic<bool>>(false);
+  std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
+  std::vector<std::shared_ptr<Presence>> presences_;
+};
+
+// A22: long before the others would miss its pulse.
+TEST_F(Presences, AnExceptionInTheControlThreadEndsTheGenerationEverywhere) {
+  for (const int troubled : {0, 2}) {
+    start(4, troubled);
+    troubled_->store(true);
+    ASSERT_TRUE(all_have_failed(Deadline::after(2s)));
+    for (const auto& presence : presences_) {
+      const Status why = presence->failure().cause();
+      EXPECT_EQ(why.kind(), ErrorKind::internal) << why.message();
+      EXPECT_EQ(why.code(), Code::internal);
+      EXPECT_THAT(why.culprits(), ElementsAre(troubled));
+      EXPECT_THAT(why.message(), HasSubstr("a bug in a thread"));
+      EXPECT_THAT(why.message(), HasSubstr(fmt::format("rank {} (pid 4711 on node)", troubled)));
+    }
+    stop();
+    troubled_->store(false);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::coll
