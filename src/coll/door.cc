@@ -42,33 +42,38 @@ void Door::accept(Time now) {
     // Those who are many wait for their turn in the system's queue.
     if (let_in == kBatch || crowd_ > kCrowd) closed_until_ = now + kPause;
     if (let_in == kBatch) return;
-    std::unique_ptr<sys::Connection> connection;
     try {
-      connection = listener_->accept();
-    } catch (const Error& error) {
-      // No descriptor is left: whoever is here already goes on, and the caller has to wait.
-      if (now >= quiet_until_) log_warning("cannot let in a caller: {}", error.what());
+      if (!accept_one(let_in, now)) return;
+    } catch (...) {
+      // No descriptor or memory is left: whoever is here already goes on, and the caller has to
+      // call again.
+      const Status why = Status::from_current_exception();
+      if (now >= quiet_until_) log_warning("cannot let in a caller: {}", why.message());
       quiet_until_ = std::max(quiet_until_, now + kQuiet);
       closed_until_ = now + kShortage;
       return;
     }
-    if (!connection) return;
-    crowd_ += 1;
-    if (guard_ && crowd_ > kCrowd && let_in >= kCrowdBatch) {
-      // A handshake costs more than a caller's next try; in the queue he would wait for long.
-      ++unsaid_;
-      continue;
-    }
-    if (const auto process = sys::peer_process(*connection);
-        process && process->uid != ::getuid()) {
-      turn_away(*connection, fmt::format("it is a process of user {}", process->uid), now);
-      continue;
-    }
-    if (guard_) connection = guard_(std::move(connection));
-    if (callers_.size() == kMostCallers) make_room(now);
-    auto greeting = std::make_unique<Greeting>(*connection);
-    callers_.push_back({std::move(connection), std::move(greeting), now, now, kFirstLook});
   }
+}
+
+bool Door::accept_one(int let_in, Time now) {
+  std::unique_ptr<sys::Connection> connection = listener_->accept();
+  if (!connection) return false;
+  crowd_ += 1;
+  if (guard_ && crowd_ > kCrowd && let_in >= kCrowdBatch) {
+    // A handshake costs more than a caller's next try; in the queue he would wait for long.
+    ++unsaid_;
+    return true;
+  }
+  if (const auto process = sys::peer_process(*connection); process && process->uid != ::getuid()) {
+    turn_away(*connection, fmt::format("it is a process of user {}", process->uid), now);
+    return true;
+  }
+  if (guard_) connection = guard_(std::move(connection));
+  if (callers_.size() == kMostCallers) make_room(now);
+  auto greeting = std::make_unique<Greeting>(*connection, Greeting::Takes::hello);
+  callers_.push_back({std::move(connection), std::move(greeting), now, now, kFirstLook});
+  return true;
 }
 
 void Door::make_room(Time now) {
@@ -108,10 +113,7 @@ std::optional<Visitor> Door::next(Time now) {
     std::string why;
     if (greeting.next()) {
       wire::Hello hello;
-      Status readable(ErrorKind::data_error, Code::data_loss, "it did not greet first");
-      if (greeting.type() == wire::FrameType::hello) {
-        readable = wire::decode(greeting.payload().first<sizeof(wire::Hello)>(), hello);
-      }
+      Status readable = wire::decode(greeting.payload().first<sizeof(wire::Hello)>(), hello);
       const auto* known = dynamic_cast<const ProtectedConnection*>(at->connection.get());
       if (readable.ok() && known != nullptr && known->client() != hello.rank) {
         readable =

@@ -60,6 +60,8 @@ class Door {
     Duration pause;  // between the next two looks
   };
   void accept(Time now);
+  /// False if nobody waits. `let_in` were before.
+  bool accept_one(int let_in, Time now);
   void make_room(Time now);
   void turn_away(const sys::Connection& caller, const std::string& why, Time now);
 
