@@ -10,11 +10,11 @@
 #include "cluster/placement.h"
 #include "coll/engines.h"
 #include "coll/joiner.h"
+#include "coll/meeting.h"
 #include "coll/plan_carrier.h"
 #include "coll/process_fabric.h"
 #include "coll/session_impl.h"
 #include "lockstep/coll/threads.h"
-#include "sys/host_identity.h"
 #include "transport/keys.h"
 
 namespace lockstep::coll {
@@ -66,7 +66,7 @@ JoinOptions options_at(const cluster::Placement& placement) {
   options.rank = placement.rank;
   options.addresses = placement.addresses;
   if (!placement.meeting.empty()) {
-    options.addresses.front() = "unix:" + sys::runtime_directory() + "/" + placement.meeting;
+    options.addresses.front() = user_socket(placement.meeting);
   }
   options.insecure = is_set("LOCKSTEP_INSECURE");
   options.plaintext_data = is_set("LOCKSTEP_PLAINTEXT_DATA");
