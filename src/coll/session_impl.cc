@@ -56,6 +56,7 @@ Session::Impl::Impl(std::shared_ptr<transport::Generation> generation, MakeCarri
       spec_(std::move(spec)),
       layout_(spec_.replicas, spec_.hosts),
       rank_(rank),
+      made_in_(fork_era()),
       single_(spec_.replicas[static_cast<std::size_t>(rank)] == 1),
       options_(options),
       executor_(make_carrier_(spec_, rank, options), options, static_cast<std::uint32_t>(spec_.id)),
@@ -67,7 +68,7 @@ Session::Impl::~Impl() { close(); }
 bool Session::Impl::is_small(Op op, const Inputs& inputs, const Buffer& output,
                              const CallOptions& options) const noexcept {
   constexpr std::size_t kMostBytes = 8192;
-  if (!single_ || inputs.list().size() != 1) return false;
+  if (is_parents() || !single_ || inputs.list().size() != 1) return false;
   const ConstBuffer& input = inputs.list()[0];
   const auto* from = static_cast<const std::byte*>(input.data());
   const auto* to = static_cast<const std::byte*>(output.data());
@@ -95,6 +96,7 @@ void Session::Impl::issue(Work::Shared& work) {
 }
 
 Work Session::Impl::submit(std::shared_ptr<Work::Shared> work) {
+  check_process();
   seal(*work);
   const MutexLock lock(mutex_);
   if (!pump_ && !closed_)
@@ -106,6 +108,7 @@ Work Session::Impl::submit(std::shared_ptr<Work::Shared> work) {
 }
 
 void Session::Impl::carry_out(Work::Shared& work) {
+  check_process();
   seal(work);
   {
     const MutexLock lock(mutex_);
@@ -115,6 +118,7 @@ void Session::Impl::carry_out(Work::Shared& work) {
 }
 
 Session::Impl& Session::Impl::messages(int from, int to) {
+  check_process();
   const MutexLock lock(mutex_);
   auto& pair = messages_[{from, to}];
   if (!pair) {

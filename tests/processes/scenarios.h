@@ -11,6 +11,9 @@
 //                                     as many replicas as the rank's number, and one
 //   mismatch RANK                     that rank asks for another count
 //   leave RANK                        that rank closes its session early
+//   fork RANK                         that rank forks a child that uses and closes the session;
+//   then
+//                                     all work
 //   orphan RANK                       that rank forks a child that holds its descriptors
 //   late RANK                         all but that rank close at once; it waits for its end
 //   abort RANK | throw RANK | exit RANK | mute RANK
