@@ -1,8 +1,10 @@
 #include "lockstep/coll/join.h"
 
 #include <fmt/format.h>
+#include <string.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 
 #include "base/env.h"
@@ -44,6 +46,8 @@ std::string key_from_environment(const EnvironmentView& variables) {
   if (const auto key = variables("LOCKSTEP_KEY"); key && !key->empty()) {
     const MutexLock lock(mutex);
     known = transport::JobKey::from_text(*key, "LOCKSTEP_KEY");
+    // Removed alone it would stay in the memory of this process, where /proc shows it.
+    if (char* text = std::getenv("LOCKSTEP_KEY")) ::explicit_bzero(text, std::strlen(text));
     ::unsetenv("LOCKSTEP_KEY");
   }
   {

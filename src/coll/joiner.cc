@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -140,6 +141,7 @@ void Joiner::check_addresses() {
         transport::JobKey::from_text(options_.key, "the key"), own_.rank,
         options_.plaintext_data ? ProtectedConnection::After::plain
                                 : ProtectedConnection::After::encrypted);
+    ::explicit_bzero(options_.key.data(), options_.key.size());
   } else if (!options_.insecure) {
     throw ConfigError(
         "ranks on several machines need a key, so that nobody else can join: make one with\n"

@@ -91,7 +91,7 @@ long peak_memory_kib(int pid) {
 }
 
 /// How rank 1 introduces itself to rank 0 for data.
-std::string identity() {
+std::string data_identity() {
   return transport::Pair{
       .job = "lockstep", .generation = 1, .client = 1, .server = 0, .plane = transport::Plane::data}
       .identity();
@@ -131,7 +131,7 @@ class Training {
     return true;
   }
   void let_strangers_in(const Dummy& dummy) {
-    const std::string identity = identity();
+    const std::string identity = data_identity();
     Strangers strangers({.targets = {dummy.address()},
                          .per_second = kPerSecond,
                          .recorded = record_greeting(kTestKey, identity),
