@@ -1,6 +1,7 @@
 // Who is let in at a door, and that nobody who is not can do it harm.
 #include "coll/door.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -78,6 +79,44 @@ TEST_F(Doors, OneWhoDoesNotGreetIsTurnedAwayAtTheHeader) {
   }
   EXPECT_THAT(door.last_refusal(), HasSubstr("it did not greet first"));
   EXPECT_LE(taken, wire::kHeaderBytes);
+}
+
+/// Says nothing, and counts how many of its kind are there.
+class Silent final : public sys::Connection {
+ public:
+  Silent(std::string peer, int& alive) : peer_(std::move(peer)), alive_(alive) { ++alive_; }
+  ~Silent() override { --alive_; }
+  Silent(const Silent&) = delete;
+  Silent& operator=(const Silent&) = delete;
+  sys::Transfer read(std::span<std::byte> /*into*/) noexcept override { return {}; }
+  sys::Transfer write(std::span<const std::byte> from) noexcept override { return {from.size()}; }
+  void shutdown_write() noexcept override {}
+  [[nodiscard]] Status error() const override { return {}; }
+  [[nodiscard]] std::string peer() const override { return peer_; }
+
+ private:
+  std::string peer_;
+  int& alive_;
+};
+
+/// F1: one machine alone cannot take the places of all others.
+TEST_F(Doors, CallersOfOneAddressHaveHalfOfThePlaces) {
+  int many = 0;
+  int few = 0;
+  Door door(network_, "here");
+  Time now{1s};
+  const auto come = [&](const char* host, int count, int& alive) {
+    for (int i = 0; i < count; ++i) {
+      network_.add(std::make_unique<Silent>(fmt::format("{}:{}", host, 1000 + i), alive));
+    }
+    for (const Time end = now + 1s; now < end; now += 1ms) EXPECT_FALSE(door.next(now).has_value());
+  };
+  come("10.0.0.2", 20, few);
+  come("10.0.0.1", 40, many);
+  EXPECT_EQ(many, 32);
+  EXPECT_EQ(few, 20) << "others were not asked to go";
+  come("10.0.0.3", 20, few);
+  EXPECT_EQ(many + few, 64);
 }
 
 }  // namespace

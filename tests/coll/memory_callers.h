@@ -19,8 +19,8 @@ namespace lockstep::coll {
 /// Sends its bytes in pieces of that size, then ends.
 class MemoryCaller final : public sys::Connection {
  public:
-  MemoryCaller(std::vector<std::byte> bytes, std::size_t piece)
-      : bytes_(std::move(bytes)), piece_(piece) {}
+  MemoryCaller(std::vector<std::byte> bytes, std::size_t piece, std::string peer = "memory")
+      : bytes_(std::move(bytes)), piece_(piece), peer_(std::move(peer)) {}
 
   sys::Transfer read(std::span<std::byte> into) noexcept override {
     if (at_ == bytes_.size()) return {0, sys::Transfer::State::closed};
@@ -36,12 +36,13 @@ class MemoryCaller final : public sys::Connection {
   }
   void shutdown_write() noexcept override {}
   [[nodiscard]] Status error() const override { return {}; }
-  [[nodiscard]] std::string peer() const override { return "memory"; }
+  [[nodiscard]] std::string peer() const override { return peer_; }
   [[nodiscard]] std::size_t taken() const noexcept { return at_; }
 
  private:
   std::vector<std::byte> bytes_;
   std::size_t piece_;
+  std::string peer_;
   std::size_t at_ = 0;
   bool blocked_ = false;
 };
