@@ -13,7 +13,7 @@
 
 #include "coll/door.h"
 #include "lockstep/log.h"
-#include "tests/coll/memory_callers.h"
+#include "memory_callers.h"
 #include "wire/frame.h"
 #include "wire/hello.h"
 
