@@ -28,9 +28,9 @@ set(layers base sys sim kernel plan wire cluster format transport coll engines t
 # measure kernels and waiting below the public API. Tests may include anything.
 set(tools_may plan)
 
-# The launcher starts and watches processes and will hand out clusters: that is sys and cluster, and
-# no business of the public API. Its folder may use them, the rest of the command may not.
-set(launch_may base sys cluster)
+# The launcher starts and watches processes and hands out clusters and keys: that is sys, cluster and
+# transport, and no business of the public API. Its folder may use them, the rest of the command may not.
+set(launch_may base sys cluster transport)
 
 # The doctor looks below joining: what names resolve to, who can call whom, keys, cores, memory.
 set(doctor_may base sys cluster)

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <sstream>
+
 #include "base/log.h"
 
 namespace lockstep::coll {
@@ -9,6 +11,30 @@ namespace lockstep::coll {
 std::string agreed_options(const JoinOptions& options) {
   return fmt::format("algorithms={} plaintext_data={}", options.options.algorithms,
                      options.plaintext_data);
+}
+
+std::string agreed_lines(const JoinOptions& options) {
+  std::string lines =
+      fmt::format("number of ranks: {}\nalgorithms: {}\nplaintext_data: {}\n",
+                  options.addresses.size(), options.options.algorithms, options.plaintext_data);
+  for (std::size_t rank = 0; rank < options.addresses.size(); ++rank) {
+    lines += fmt::format("address of rank {}: {}\n", rank, options.addresses[rank]);
+  }
+  return lines;
+}
+
+std::string first_difference(const std::string& rank_0, const std::string& own) {
+  std::istringstream theirs(rank_0);
+  std::istringstream ours(own);
+  std::string their_line;
+  std::string our_line;
+  while (std::getline(theirs, their_line) && !theirs.eof()) {  // the last may be cut off
+    our_line.clear();
+    std::getline(ours, our_line);
+    if (their_line == our_line) continue;
+    return fmt::format("rank 0 was given \"{}\", this rank \"{}\"", their_line, our_line);
+  }
+  return {};
 }
 
 Status objection(const wire::Hello& caller, const wire::Hello& own, const JoinOptions& options,
@@ -30,10 +56,12 @@ Status objection(const wire::Hello& caller, const wire::Hello& own, const JoinOp
   }
   if (caller.cluster != own.cluster) {
     const std::string& entry = options.addresses[static_cast<std::size_t>(caller.rank)];
-    return refused(Code::invalid_argument,
-                   fmt::format("it was given other addresses than rank 0, which knows it as \"{}\" "
-                               "and itself as \"{}\"; compare the descriptions of the cluster",
-                               entry, options.addresses.front()));
+    return refused(
+        Code::invalid_argument,
+        fmt::format("it was given other addresses than rank 0: it listens at \"{}\", and "
+                    "rank 0 knows it as \"{}\" and itself as \"{}\"; compare the "
+                    "descriptions of the cluster",
+                    caller.address_text(), entry, options.addresses.front()));
   }
   if (caller.options != own.options) {
     return refused(Code::invalid_argument, fmt::format("it was given other options; rank 0 has {}",

@@ -9,8 +9,13 @@
 
 namespace lockstep::coll {
 
-/// What must be the same on all ranks, in words.
+/// The options that must be the same on all ranks, in words.
 std::string agreed_options(const JoinOptions& options);
+/// All that must be, a line each: "name: value".
+std::string agreed_lines(const JoinOptions& options);
+/// Where the lines of rank 0 and of this rank begin to differ, with both values; empty if nowhere,
+/// as far as there are lines of rank 0.
+std::string first_difference(const std::string& rank_0, const std::string& own);
 
 /// ConfigError naming the difference if the one that calls was given something else than rank 0,
 /// whose own Hello and options these are; ok if it may join. `taken` is who has that rank already,

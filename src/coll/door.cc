@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "coll/meeting.h"
 #include "coll/protection.h"
 #include "sys/descriptor_passing.h"
 
@@ -16,6 +17,7 @@ namespace lockstep::coll {
 namespace {
 
 constexpr std::size_t kMostCallers = 64;
+constexpr std::ptrdiff_t kMostOfOneHost = 32;
 constexpr auto kPatience = std::chrono::seconds(5);
 constexpr auto kFirstLook = std::chrono::milliseconds(1);
 /// So many strangers within some kForget are a crowd: the door opens only every kPause.
@@ -27,6 +29,11 @@ constexpr int kCrowdBatch = 2;  // of a crowd that would have to prove that it k
 constexpr auto kShortage = std::chrono::milliseconds(100);  // of descriptors
 constexpr int kMostNoted = 16;  // reasons put into words between two lines about strangers
 constexpr auto kQuiet = std::chrono::seconds(10);  // between two lines about strangers
+
+/// Empty for a Unix socket: its callers are all of this machine and this user.
+std::string host_of(const std::string& peer) {
+  return is_unix(peer) ? std::string() : peer.substr(0, peer.rfind(':'));
+}
 
 }  // namespace
 
@@ -42,40 +49,55 @@ void Door::accept(Time now) {
     // Those who are many wait for their turn in the system's queue.
     if (let_in == kBatch || crowd_ > kCrowd) closed_until_ = now + kPause;
     if (let_in == kBatch) return;
-    std::unique_ptr<sys::Connection> connection;
     try {
-      connection = listener_->accept();
-    } catch (const Error& error) {
-      // No descriptor is left: whoever is here already goes on, and the caller has to wait.
-      if (now >= quiet_until_) log_warning("cannot let in a caller: {}", error.what());
+      if (!accept_one(let_in, now)) return;
+    } catch (...) {
+      // No descriptor or memory is left: whoever is here already goes on, and the caller has to
+      // call again.
+      const Status why = Status::from_current_exception();
+      if (now >= quiet_until_) log_warning("cannot let in a caller: {}", why.message());
       quiet_until_ = std::max(quiet_until_, now + kQuiet);
       closed_until_ = now + kShortage;
       return;
     }
-    if (!connection) return;
-    crowd_ += 1;
-    if (guard_ && crowd_ > kCrowd && let_in >= kCrowdBatch) {
-      // A handshake costs more than a caller's next try; in the queue he would wait for long.
-      ++unsaid_;
-      continue;
-    }
-    if (const auto process = sys::peer_process(*connection);
-        process && process->uid != ::getuid()) {
-      turn_away(*connection, fmt::format("it is a process of user {}", process->uid), now);
-      continue;
-    }
-    if (guard_) connection = guard_(std::move(connection));
-    if (callers_.size() == kMostCallers) make_room(now);
-    auto greeting = std::make_unique<Greeting>(*connection);
-    callers_.push_back({std::move(connection), std::move(greeting), now, now, kFirstLook});
   }
 }
 
-void Door::make_room(Time now) {
+bool Door::accept_one(int let_in, Time now) {
+  std::unique_ptr<sys::Connection> connection = listener_->accept();
+  if (!connection) return false;
+  crowd_ += 1;
+  if (guard_ && crowd_ > kCrowd && let_in >= kCrowdBatch) {
+    // A handshake costs more than a caller's next try; in the queue he would wait for long.
+    ++unsaid_;
+    return true;
+  }
+  if (const auto process = sys::peer_process(*connection); process && process->uid != ::getuid()) {
+    turn_away(*connection, fmt::format("it is a process of user {}", process->uid), now);
+    return true;
+  }
+  std::string host = host_of(connection->peer());
+  if (guard_) connection = guard_(std::move(connection));
+  make_room(host, now);
+  auto greeting = std::make_unique<Greeting>(*connection, Greeting::Takes::hello);
+  callers_.push_back(
+      {std::move(connection), std::move(greeting), std::move(host), now, now, kFirstLook});
+  return true;
+}
+
+void Door::make_room(const std::string& host, Time now) {
+  const auto is_of_host = [&](const Caller& caller) { return caller.host == host; };
+  const bool of_host = !host.empty() && std::count_if(callers_.begin(), callers_.end(),
+                                                      is_of_host) >= kMostOfOneHost;
+  if (!of_host && callers_.size() < kMostCallers) return;
+  const auto may_go = [&](const Caller& caller) { return !of_host || is_of_host(caller); };
   const auto stranger = std::find_if(callers_.begin(), callers_.end(), [&](const Caller& caller) {
-    return guard_ ? !caller.connection->is_open() : !caller.greeting->promising();
+    return may_go(caller) &&
+           (guard_ ? !caller.connection->is_open() : !caller.greeting->promising());
   });
-  const auto goes = stranger != callers_.end() ? stranger : callers_.begin();
+  const auto goes = stranger != callers_.end()
+                        ? stranger
+                        : std::find_if(callers_.begin(), callers_.end(), may_go);
   turn_away(*goes->connection, "too many callers have not said who they are", now);
   callers_.erase(goes);
 }
@@ -108,10 +130,7 @@ std::optional<Visitor> Door::next(Time now) {
     std::string why;
     if (greeting.next()) {
       wire::Hello hello;
-      Status readable(ErrorKind::data_error, Code::data_loss, "it did not greet first");
-      if (greeting.type() == wire::FrameType::hello) {
-        readable = wire::decode(greeting.payload().first<sizeof(wire::Hello)>(), hello);
-      }
+      Status readable = wire::decode(greeting.payload().first<sizeof(wire::Hello)>(), hello);
       const auto* known = dynamic_cast<const ProtectedConnection*>(at->connection.get());
       if (readable.ok() && known != nullptr && known->client() != hello.rank) {
         readable =

@@ -1,12 +1,13 @@
 // Door: listens at one address and lets in who says what it should.
 //
-// A caller has one greeting's time to send a Hello and costs a few hundred bytes until it has;
-// there are never more than some dozens of such callers: when one more comes the oldest has to go
-// that has not shown yet that it knows the key, or the protocol where there is none. A caller that
-// says nothing is looked at ever more rarely, and of a crowd only some are let in at a time (who
-// has the key calls again), so that strangers cost little. At a Unix socket the caller must be a
-// process of the same user. Garbage, silence and strangers are logged at a limited rate and disturb
-// nobody.
+// A caller has one greeting's time to send a Hello and costs a few hundred bytes until it has, and
+// what its guard takes (transport/tls.h). There are never more than some dozens of such callers,
+// half of them of one address: when one more comes the oldest has to go (of that address, if it has
+// its half) that has not shown yet that it knows the key, or the protocol where there is none. A
+// caller that says nothing is looked at ever more rarely, and of a crowd only some are let in at a
+// time (who has the key calls again), so that strangers cost little. At a Unix socket the caller
+// must be a process of the same user. Garbage, silence and strangers are logged at a limited rate
+// and disturb nobody.
 //
 // Never blocks. One thread.
 #pragma once
@@ -55,12 +56,16 @@ class Door {
   struct Caller {
     std::unique_ptr<sys::Connection> connection;
     std::unique_ptr<Greeting> greeting;
+    std::string host;
     Time since;
     Time look;       // not before
     Duration pause;  // between the next two looks
   };
   void accept(Time now);
-  void make_room(Time now);
+  /// False if nobody waits. `let_in` were before.
+  bool accept_one(int let_in, Time now);
+  /// For one more caller of that host.
+  void make_room(const std::string& host, Time now);
   void turn_away(const sys::Connection& caller, const std::string& why, Time now);
 
   std::unique_ptr<sys::Listener> listener_;

@@ -56,6 +56,10 @@ bool Greeting::next() {
       how_ = "it sent data before it was asked to";
       return false;
     }
+    if (takes_ == Takes::hello && header_.type != wire::FrameType::hello) {
+      how_ = "it did not greet first";
+      return false;
+    }
     payload_.resize(header_.length);
     has_header_ = true;
     filled_ = 0;

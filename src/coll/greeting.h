@@ -20,7 +20,10 @@ namespace lockstep::coll {
 
 class Greeting {
  public:
-  explicit Greeting(sys::Connection& connection) noexcept : connection_(connection) {}
+  /// `hello`: nothing but a Hello is taken, of whose size everybody knows.
+  enum class Takes : std::uint8_t { anything, hello };
+  explicit Greeting(sys::Connection& connection, Takes takes = Takes::anything) noexcept
+      : connection_(connection), takes_(takes) {}
 
   void send(wire::FrameType type, std::span<const std::byte> payload);
   void send(const wire::Hello& hello) { send(wire::FrameType::hello, wire::encode(hello)); }
@@ -43,6 +46,7 @@ class Greeting {
   bool fill(std::span<std::byte> place);
 
   sys::Connection& connection_;
+  Takes takes_;
   std::vector<std::byte> outgoing_;
   std::size_t sent_ = 0;
   std::array<std::byte, wire::kHeaderBytes> head_;

@@ -1,8 +1,10 @@
 #include "lockstep/coll/join.h"
 
 #include <fmt/format.h>
+#include <string.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 
 #include "base/env.h"
@@ -10,11 +12,11 @@
 #include "cluster/placement.h"
 #include "coll/engines.h"
 #include "coll/joiner.h"
+#include "coll/meeting.h"
 #include "coll/plan_carrier.h"
 #include "coll/process_fabric.h"
 #include "coll/session_impl.h"
 #include "lockstep/coll/threads.h"
-#include "sys/host_identity.h"
 #include "transport/keys.h"
 
 namespace lockstep::coll {
@@ -44,6 +46,8 @@ std::string key_from_environment(const EnvironmentView& variables) {
   if (const auto key = variables("LOCKSTEP_KEY"); key && !key->empty()) {
     const MutexLock lock(mutex);
     known = transport::JobKey::from_text(*key, "LOCKSTEP_KEY");
+    // Removed alone it would stay in the memory of this process, where /proc shows it.
+    if (char* text = std::getenv("LOCKSTEP_KEY")) ::explicit_bzero(text, std::strlen(text));
     ::unsetenv("LOCKSTEP_KEY");
   }
   {
@@ -66,7 +70,7 @@ JoinOptions options_at(const cluster::Placement& placement) {
   options.rank = placement.rank;
   options.addresses = placement.addresses;
   if (!placement.meeting.empty()) {
-    options.addresses.front() = "unix:" + sys::runtime_directory() + "/" + placement.meeting;
+    options.addresses.front() = user_socket(placement.meeting);
   }
   options.insecure = is_set("LOCKSTEP_INSECURE");
   options.plaintext_data = is_set("LOCKSTEP_PLAINTEXT_DATA");

@@ -2,17 +2,20 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <string_view>
 #include <utility>
 
 #include "base/log.h"
 #include "coll/admission.h"
 #include "coll/generation.h"
 #include "coll/meeting.h"
+#include "sys/address.h"
 #include "sys/host_identity.h"
 #include "sys/os_error.h"
 #include "sys/posix_net.h"
@@ -35,6 +38,10 @@ constexpr auto kLastWord = std::chrono::seconds(1);
 /// Words go around a host faster than between machines.
 constexpr Duration kSettleOnOneHost = std::chrono::milliseconds(20);
 constexpr std::size_t kMostRefusals = 4;  // told at the deadline
+/// Begins a notice for a rank that is refused: what rank 0 was given follows, or the start of it.
+constexpr std::string_view kGiven = "rank 0 was given:\n";
+/// A name may have several addresses: one that does not answer makes way for the next.
+constexpr auto kUnanswered = std::chrono::seconds(2);
 
 std::uint64_t digest(const std::string& text) { return XXH3_64bits(text.data(), text.size()); }
 
@@ -92,9 +99,6 @@ Joined Joiner::run() {
     agree_to_start();
   } catch (...) {
     tell_everybody(Status::from_current_exception());
-    std::vector<wire::Hello> met = roster_.members;
-    for (const auto& [rank, line] : lines_) met.push_back(line.hello);
-    remove_socket_files(met, own_);
     throw;
   }
   for (auto& [rank, line] : lines_) {
@@ -123,22 +127,21 @@ Joined Joiner::run() {
   setup.on_failure = [host = std::weak_ptr(host_)] {
     if (const auto alive = host.lock()) alive->wake_all();
   };
-  setup.after_failure = [roster = roster_] { remove_socket_files(roster.members, roster.own()); };
   auto presence = std::make_shared<Presence>(std::move(setup));
   presence->start();
   return {std::move(presence), host_};
 }
 
 void Joiner::check_addresses() {
-  const Meeting meeting = meeting_of(options_.addresses, own_.cluster);
+  const Meeting meeting = meeting_of(options_.addresses);
   addresses_ = meeting.addresses;
   if (!meeting.between_machines) return;
   if (!options_.key.empty()) {
     protection_ = std::make_shared<Protection>(
-        transport::JobKey::from_text(options_.key, "the key"), fmt::format("{:016x}", own_.cluster),
-        own_.rank,
+        transport::JobKey::from_text(options_.key, "the key"), own_.rank,
         options_.plaintext_data ? ProtectedConnection::After::plain
                                 : ProtectedConnection::After::encrypted);
+    ::explicit_bzero(options_.key.data(), options_.key.size());
   } else if (!options_.insecure) {
     throw ConfigError(
         "ranks on several machines need a key, so that nobody else can join: make one with\n"
@@ -151,23 +154,45 @@ void Joiner::check_addresses() {
 void Joiner::open_doors() {
   const std::string& entry = addresses_[static_cast<std::size_t>(own_.rank)];
   const bool local = is_unix(addresses_.front());
-  const std::string own_file = own_socket_file(own_);
+  const std::string own_name = own_socket(own_);
   if (!options_.bind.empty() && !local) {
     doors_.push_back(
         std::make_unique<Door>(*network_, listening_address(options_.bind, entry), guard()));
   } else if (!entry.empty()) {
     doors_.push_back(
         std::make_unique<Door>(*network_, entry, is_unix(entry) ? Door::Guard() : guard()));
+    if (doors_.back()->listener().is_loopback()) check_loopback(entry);
   } else if (local) {
-    doors_.push_back(std::make_unique<Door>(*network_, own_file));
+    doors_.push_back(std::make_unique<Door>(*network_, own_name));
   }
   if (!doors_.empty()) own_.set_address(entry.empty() ? doors_.front()->address() : entry);
   // Between machines the ranks of one of them have a door of their own.
-  if (!local) doors_.push_back(std::make_unique<Door>(*network_, own_file));
+  if (!local) doors_.push_back(std::make_unique<Door>(*network_, own_name));
+}
+
+void Joiner::check_loopback(const std::string& entry) const {
+  if (sys::host_is_named()) return;
+  const std::string what = fmt::format(
+      "rank {} was to listen at {}, but on this machine that name leads to a loopback address, "
+      "where no other machine can reach it; take the name out of that line of /etc/hosts, or give "
+      "the cluster the number under which others know this machine",
+      own_.rank, entry);
+  const std::string host = sys::Address::parse(entry).host;
+  const auto elsewhere =
+      std::find_if(addresses_.begin(), addresses_.end(), [&](const std::string& other) {
+        return !other.empty() && !is_unix(other) && sys::Address::parse(other).host != host;
+      });
+  if (elsewhere != addresses_.end()) {
+    throw ConfigError(fmt::format("{} (a rank is at {})", what, *elsewhere));
+  }
+  // All ranks have that name, or none: they may well be on this machine.
+  if (std::find(addresses_.begin(), addresses_.end(), "") != addresses_.end()) {
+    log_warning("{}", what);
+  }
 }
 
 void Joiner::close_spare_door() {
-  // Nobody on this machine will call: a socket file would only be left behind by a crash.
+  // Nobody on this machine will call.
   if (roster_.neighbours().size() > 1) return;
   std::erase_if(doors_, [](const auto& door) { return is_unix(door->address()); });
 }
@@ -209,12 +234,14 @@ void Joiner::serve_lines() {
     const bool may_want_key =
         own_.rank != 0 && !line.heard && !protection_ && !is_unix(addresses_.front());
     throw PeerLost(
-        fmt::format("{} died while joining ({} of {} present): {}{}",
-                    rank == 0 ? fmt::format("rank 0 at {}", addresses_.front())
-                              : wire::describe(line.hello),
-                    own_.rank == 0 ? static_cast<int>(lines_.size()) + 1 : 2, size(),
-                    line.greeting->how(),
-                    may_want_key ? "; or it was started with a key, and this rank without" : ""),
+        fmt::format(
+            "{} died while joining{}: {}{}",
+            rank == 0 ? fmt::format("rank 0 at {}", options_.addresses.front())
+                      : wire::describe(line.hello),
+            // Only rank 0 knows.
+            own_.rank == 0 ? fmt::format(" ({} of {} present)", lines_.size() + 1, size()) : "",
+            line.greeting->how(),
+            may_want_key ? "; or it was started with a key, and this rank without" : ""),
         Code::unavailable, {rank});
   }
 }
@@ -231,11 +258,19 @@ void Joiner::handle(int rank, Line& line) {
         throw Timeout(fmt::format("{}: {}", abort.cause.message(), lack.what),
                       Code::deadline_exceeded, lack.ranks);
       }
-      raise(abort.cause);
+      const std::string difference = first_difference(given_, agreed_lines(options_));
+      if (difference.empty()) raise(abort.cause);
+      raise({abort.cause.kind(), abort.cause.code(),
+             fmt::format("{}: {}", abort.cause.message(), difference), abort.cause.culprits()});
     }
     case wire::FrameType::notice: {
-      const auto text = line.greeting->payload();
-      log_warning("{}", std::string_view(reinterpret_cast<const char*>(text.data()), text.size()));
+      const auto payload = line.greeting->payload();
+      const std::string text(reinterpret_cast<const char*>(payload.data()), payload.size());
+      if (text.starts_with(kGiven)) {
+        given_ = text.substr(kGiven.size());
+      } else {
+        log_warning("{}", text);
+      }
       return;
     }
     case wire::FrameType::ready:
@@ -338,41 +373,56 @@ void Joiner::consider(Visitor visitor) {
   log_warning("{}", why.message());
   if (refused_.size() == kMostRefusals) refused_.erase(refused_.begin());
   refused_.push_back(why.message());
+  if (why.code() == Code::invalid_argument) {
+    // He compares, and knows both values.
+    const std::string given =
+        (std::string(kGiven) + agreed_lines(options_)).substr(0, wire::kMaxControlPayload);
+    greeting->send(wire::FrameType::notice, std::as_bytes(std::span(given)));
+  }
   greeting->send(why);
   greeting->flush();
   visitor.connection->shutdown_write();
 }
 
 void Joiner::reach_rank_0() {
-  std::string last;
-  std::string earlier;
-  Time next_call{};
+  std::vector<std::string> reasons;  // why calls came to nothing, each once, the last one last
+  Time called{};
   std::unique_ptr<sys::Connection> connection;
   const auto connected = [&] {
     const Time now = clock_.now();
-    if (!connection && now < next_call) return false;
+    if (!connection && now < called + kCallAgain) return false;
     try {
       if (!connection) {
-        next_call = now + kCallAgain;
+        called = now;
         connection = connect(addresses_.front(), 0);
         if (!connection)
           throw SystemError("the resolver does not answer; check it, or write numbers");
       }
       (void)connection->write({});
       raise_if_error(connection->error());
+      if (!connection->underlying().is_open() && now > called + kUnanswered) {
+        throw SystemError(unanswered(*connection), Code::unavailable);
+      }
     } catch (const Error& error) {
       // A call that nobody answers is no rank that died: rank 0 may start later. One that is ended
       // in the middle may have had to make room at a crowded door.
       if (error.kind() != ErrorKind::system_error && error.kind() != ErrorKind::peer_lost) throw;
-      if (last != error.what()) earlier = std::exchange(last, error.what());
+      std::erase(reasons, error.what());
+      if (reasons.size() == kMostRefusals) reasons.erase(reasons.begin());
+      reasons.emplace_back(error.what());
       connection.reset();
       return false;
     }
     return connection->is_open();
   };
   until(connected, [&]() -> Lack {
-    return {fmt::format("rank 0 at {} does not answer: {}{}", options_.addresses.front(), last,
-                        earlier.empty() ? "" : "; earlier: " + earlier),
+    std::vector<std::string> all = reasons;
+    if (const auto still = connection ? unanswered(*connection) : ""; !still.empty()) {
+      std::erase(all, still);
+      all.push_back(still);
+    }
+    return {fmt::format("rank 0 at {} does not answer: {}", options_.addresses.front(),
+                        fmt::join(all.rbegin(), all.rend(), "; earlier: ")),
             {0}};
   });
   Line& rank0 = lines_[0];

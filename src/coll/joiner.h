@@ -56,6 +56,8 @@ class Joiner {
 
   void check_addresses();
   void open_doors();
+  /// ConfigError if others would look for this rank elsewhere.
+  void check_loopback(const std::string& entry) const;
   void close_spare_door();
   void gather();
   void consider(Visitor visitor);
@@ -104,6 +106,7 @@ class Joiner {
   std::map<int, Line> lines_;
   std::vector<Visitor> visitors_;
   std::vector<std::string> refused_;  // the last few
+  std::string given_;                 // what rank 0 was given, if it refuses this rank
   Roster roster_;
   std::vector<wire::Hello> rows_;  // of the roster, as they arrive
   std::vector<std::unique_ptr<sys::Connection>> control_;

@@ -78,7 +78,10 @@ std::unique_ptr<sys::Connection> Joiner::call(const std::string& address, int ra
         return sent;
       },
       [&]() -> Lack {
-        return {fmt::format("rank {} at {} does not answer: {}", rank, address, last), {rank}};
+        const std::string still = connection ? unanswered(*connection) : "";
+        return {fmt::format("rank {} at {} does not answer: {}", rank, address,
+                            still.empty() ? last : still),
+                {rank}};
       });
   return connection;
 }

@@ -16,6 +16,14 @@ constexpr Duration kLookAgain = std::chrono::microseconds(100);
 /// Where strangers crowd at its door, it may take seconds to get in.
 constexpr auto kPatience = std::chrono::seconds(20);
 
+Status own_failure(const Status& why, int rank) noexcept {
+  try {
+    return {why.kind(), why.code(), fmt::format("rank {}: {}", rank, why.message()), {rank}};
+  } catch (...) {
+    return {why.kind(), why.code(), {}};
+  }
+}
+
 }  // namespace
 
 Transfer LazyConnection::read(std::span<std::byte> into) noexcept {
@@ -46,9 +54,21 @@ bool LazyConnection::opened() noexcept {
   try {
     open();
   } catch (...) {
-    give_up(Status::from_current_exception());
+    Status why = Status::from_current_exception();
+    if (why.culprits().empty()) why = own_failure(why, presence_->roster().rank);
+    presence_->failure().report(why);
   }
   return open_;
+}
+
+std::unique_ptr<sys::Connection> LazyConnection::called() {
+  try {
+    return presence_->data_connection(group_, rank_);
+  } catch (const SystemError& error) {
+    if (error.code() == Code::resource_exhausted) throw;  // here, and it has nothing to do with it
+    not_reached({error.kind(), error.code(), error.what()});
+    return nullptr;
+  }
 }
 
 void LazyConnection::open() {
@@ -58,7 +78,7 @@ void LazyConnection::open() {
     if (now < next_try_) return;
     next_try_ = now + (calls ? kTryAgain : kLookAgain);
     if (first_try_ == Time{}) first_try_ = now;
-    inner_ = presence_->data_connection(group_, rank_);
+    inner_ = called();
     if (!inner_) return;
     if (calls) {
       wire::Hello hello = presence_->roster().own();
@@ -78,7 +98,7 @@ void LazyConnection::open() {
   const Status why = inner_->error();
   greeting_.reset();
   inner_.reset();
-  if (MonotonicClock().now() - first_try_ > kPatience) raise(why);
+  not_reached(why);
 }
 
 void LazyConnection::finish() {
@@ -87,19 +107,14 @@ void LazyConnection::finish() {
   open_ = true;
 }
 
-void LazyConnection::give_up(const Status& why) noexcept {
-  try {
-    presence_->failure().report(
-        {ErrorKind::peer_lost,
-         Code::unavailable,
-         fmt::format("rank {} cannot reach rank {} at {}: {}; it answers on its control "
-                     "connection, so look for a firewall between the two",
-                     presence_->roster().rank, rank_, presence_->roster().at(rank_).address_text(),
-                     why.message()),
-         {rank_}});
-  } catch (...) {
-    presence_->failure().report({ErrorKind::peer_lost, Code::unavailable, {}, {}});
-  }
+void LazyConnection::not_reached(const Status& why) {
+  if (MonotonicClock().now() - first_try_ <= kPatience) return;
+  throw PeerLost(
+      fmt::format("rank {} cannot reach rank {} at {}: {}; it answers on its control connection, "
+                  "so look for a firewall between the two",
+                  presence_->roster().rank, rank_, presence_->roster().at(rank_).address_text(),
+                  why.message()),
+      Code::unavailable, {rank_});
 }
 
 }  // namespace lockstep::coll

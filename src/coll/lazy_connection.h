@@ -1,7 +1,8 @@
 // LazyConnection: a data connection that is opened at its first use, so that only pairs of ranks
 // that talk to each other have one. Until it is there, it moves nothing.
 //
-// What is opened is a socket; `turn` may make another connection of it.
+// What is opened is a socket; `turn` may make another connection of it. A peer that cannot be
+// reached is lost; what this process cannot have (a descriptor, memory) is its own failure.
 //
 // One thread.
 #pragma once
@@ -43,8 +44,11 @@ class LazyConnection final : public sys::Connection {
   /// True once bytes can move.
   bool opened() noexcept;
   void open();
+  /// The socket; null: not there yet.
+  std::unique_ptr<sys::Connection> called();
   void finish();
-  void give_up(const Status& why) noexcept;
+  /// A try came to nothing: there is another one, or PeerLost.
+  void not_reached(const Status& why);
 
   std::shared_ptr<Presence> presence_;
   std::uint64_t group_;

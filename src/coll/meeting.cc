@@ -1,10 +1,9 @@
 #include "coll/meeting.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
 
 #include "base/status.h"
 #include "sys/address.h"
@@ -21,22 +20,15 @@ bool is_loopback(const std::string& address) {
   return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
 }
 
-std::string socket_file(const std::string& name) {
-  const std::string path = sys::runtime_directory() + "/" + name;
-  if (path.size() > sys::kMaxUnixPath) {
-    throw ConfigError(
-        fmt::format("{} is too long for a socket; set XDG_RUNTIME_DIR to a shorter "
-                    "directory",
-                    path));
-  }
-  return "unix:" + path;
-}
-
 }  // namespace
 
 bool is_unix(const std::string& address) { return address.rfind("unix:", 0) == 0; }
 
-Meeting meeting_of(const std::vector<std::string>& addresses, std::uint64_t cluster) {
+std::string user_socket(const std::string& name) {
+  return fmt::format("unix:@lockstep-{}-{}", ::getuid(), name);
+}
+
+Meeting meeting_of(const std::vector<std::string>& addresses) {
   Meeting meeting{.addresses = addresses};
   if (meeting.addresses.front().empty()) throw ConfigError("rank 0 has no address");
   std::vector<int> loopback;
@@ -62,7 +54,7 @@ Meeting meeting_of(const std::vector<std::string>& addresses, std::uint64_t clus
     // All on this machine: no port is opened, a socket of this user's stands for it.
     for (std::string& address : meeting.addresses) {
       if (address.empty()) continue;
-      address = socket_file(fmt::format("{}-{:016x}", Address::parse(address).port, cluster));
+      address = user_socket(std::to_string(Address::parse(address).port));
     }
   }
   meeting.between_machines = !remote.empty();
@@ -77,23 +69,15 @@ std::string listening_address(const std::string& bind, const std::string& entry)
   return bare_v6 ? fmt::format("[{}]:{}", bind, port) : fmt::format("{}:{}", bind, port);
 }
 
-std::string own_socket_file(const wire::Hello& member) {
-  return socket_file(fmt::format("{:016x}", member.incarnation));
+std::string own_socket(const wire::Hello& member) {
+  return user_socket(fmt::format("{:016x}", member.incarnation));
 }
 
 std::string reachable_address(const Roster& roster, int rank) {
   const wire::Hello& member = roster.at(rank);
   std::string address(member.address_text());
   if (is_unix(address) || !roster.same_host(roster.rank, rank)) return address;
-  return own_socket_file(member);
-}
-
-void remove_socket_files(const std::vector<wire::Hello>& members, const wire::Hello& own) {
-  for (const wire::Hello& member : members) {
-    if (member.host != own.host || member.incarnation == own.incarnation) continue;
-    std::error_code gone_already;
-    std::filesystem::remove(Address::parse(own_socket_file(member)).path, gone_already);
-  }
+  return own_socket(member);
 }
 
 }  // namespace lockstep::coll

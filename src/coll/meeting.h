@@ -1,8 +1,9 @@
 // Where ranks listen and how they reach each other: by the addresses they were given, or through
-// sockets in a directory of the user's where all of them are on one machine.
+// Unix sockets where they are on one machine. Those have abstract names, which are no files: a
+// process that is killed leaves nothing behind. Anybody could listen under such a name, so callers
+// look whose process does (sys/posix_socket.h).
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,21 +17,21 @@ struct Meeting {
   bool between_machines = false;       // callers may be strangers
 };
 
-/// Loopback addresses become socket files named by port and `cluster`: no port is opened then.
+/// Loopback addresses become sockets of this user's, named by the port: no port is opened then.
 /// ConfigError for an address that cannot be, and for a loopback address among others.
-Meeting meeting_of(const std::vector<std::string>& addresses, std::uint64_t cluster);
+Meeting meeting_of(const std::vector<std::string>& addresses);
+
+/// The address of a socket of this user's on this machine.
+std::string user_socket(const std::string& name);
 
 bool is_unix(const std::string& address);
 
 /// `bind` is a host alone, whose port is that of the rank's entry, or has a port of its own.
 std::string listening_address(const std::string& bind, const std::string& entry);
 
-/// The socket file of a rank itself, under a name that no other process ever has.
-std::string own_socket_file(const wire::Hello& member);
-/// Where this rank reaches another: on its host through a socket file, which each rank has.
+/// The socket of a rank itself, under a name that no other process ever has.
+std::string own_socket(const wire::Hello& member);
+/// Where this rank reaches another: on its host through a Unix socket, which each rank has.
 std::string reachable_address(const Roster& roster, int rank);
-/// Of a group that is over: the socket files of the others on this host. Who was killed leaves his
-/// behind, and may still seem to listen while the system buries him; nobody calls there again.
-void remove_socket_files(const std::vector<wire::Hello>& members, const wire::Hello& own);
 
 }  // namespace lockstep::coll

@@ -1,5 +1,7 @@
 #include "coll/protection.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "coll/meeting.h"
@@ -12,9 +14,18 @@ using transport::Pair;
 using transport::Plane;
 using transport::TlsConnection;
 
-/// Control connections outlive the question which generation this is.
-std::uint64_t generation_of(Plane plane, std::uint64_t current) {
-  return plane == Plane::data ? current : 0;
+/// Who has the key belongs to the job; whether he was told the same is for his Hello to say.
+constexpr const char* kJob = "lockstep";
+
+/// Whether a rank that is in that generation, 0 while it joins, lets in who calls so.
+bool is_expected(const Pair& call, int rank, std::uint64_t current) {
+  if (call.client == rank) return false;
+  // Who wants to join knows no generation, and may have been told wrongly who is where: he is
+  // let in to be told so.
+  const bool control = call.plane == Plane::control;
+  if (control && call.generation == 0) return true;
+  // A neighbour may know the generation a moment earlier than this rank.
+  return call.server == rank && (call.generation == current || (control && current == 0));
 }
 
 }  // namespace
@@ -67,18 +78,16 @@ Status ProtectedConnection::error() const { return current().error(); }
 std::string ProtectedConnection::peer() const { return current().peer(); }
 sys::Connection& ProtectedConnection::underlying() noexcept { return current().underlying(); }
 
-Protection::Protection(const transport::JobKey& key, std::string job, int rank,
+Protection::Protection(const transport::JobKey& key, int rank,
                        ProtectedConnection::After data_after)
     : key_(key),
-      job_(std::move(job)),
       rank_(rank),
       data_after_(data_after),
       generation_(std::make_shared<std::atomic<std::uint64_t>>(0)),
-      server_([key = key_, job_name = job_, own = rank_, current = generation_](
+      server_([key = key_, own = rank_, current = generation_](
                   std::string_view identity) -> std::optional<transport::PairKey> {
         const auto pair = Pair::parse(identity);
-        if (!pair || pair->job != job_name || pair->server != own || pair->client == own ||
-            pair->generation != generation_of(pair->plane, current->load())) {
+        if (!pair || pair->job != kJob || !is_expected(*pair, own, current->load())) {
           return std::nullopt;
         }
         return transport::derive(key, *pair);
@@ -86,8 +95,8 @@ Protection::Protection(const transport::JobKey& key, std::string job, int rank,
 
 std::unique_ptr<sys::Connection> Protection::call(std::unique_ptr<sys::Connection> inner,
                                                   int server, Plane plane) const {
-  const Pair pair{.job = job_,
-                  .generation = generation_of(plane, generation_->load()),
+  const Pair pair{.job = kJob,
+                  .generation = generation_->load(),
                   .client = rank_,
                   .server = server,
                   .plane = plane};
@@ -99,6 +108,20 @@ std::unique_ptr<sys::Connection> Protection::call(std::unique_ptr<sys::Connectio
 std::unique_ptr<sys::Connection> Protection::answer(std::unique_ptr<sys::Connection> inner) const {
   return std::make_unique<ProtectedConnection>(server_.accept(std::move(inner)), data_after_,
                                                false);
+}
+
+std::string unanswered(sys::Connection& call) {
+  if (call.is_open()) return {};
+  if (call.underlying().is_open()) {
+    return fmt::format("{} has taken the call and does not answer the handshake", call.peer());
+  }
+  if (is_unix(call.peer())) {
+    return fmt::format("the call to {} waits in its queue: it may be stopped", call.peer());
+  }
+  return fmt::format(
+      "the call to {} is not answered at all (SYN unanswered): its host is down, or a firewall "
+      "drops it",
+      call.peer());
 }
 
 std::unique_ptr<sys::Connection> protected_call(sys::Network& network, const Protection* protection,

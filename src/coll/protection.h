@@ -54,11 +54,10 @@ class ProtectedConnection final : public sys::Connection {
 
 class Protection {
  public:
-  /// `job` tells clusters with the same key apart.
-  Protection(const transport::JobKey& key, std::string job, int rank,
-             ProtectedConnection::After data_after);
+  Protection(const transport::JobKey& key, int rank, ProtectedConnection::After data_after);
 
-  /// Data connections of other generations are refused from now on.
+  /// From now on calls are made in this generation, and those of others refused, but for calls of
+  /// ranks that want to join, which belong to none.
   void enter(std::uint64_t generation) noexcept { *generation_ = generation; }
 
   std::unique_ptr<sys::Connection> call(std::unique_ptr<sys::Connection> inner, int server,
@@ -67,13 +66,15 @@ class Protection {
 
  private:
   transport::JobKey key_;
-  std::string job_;
   int rank_;
   ProtectedConnection::After data_after_;
   std::shared_ptr<std::atomic<std::uint64_t>> generation_;
   transport::TlsClient client_;
   transport::TlsServer server_;
 };
+
+/// What a call under way still waits for, in words; empty if it has been answered.
+std::string unanswered(sys::Connection& call);
 
 /// Starts calling a rank: with protection where there is any and the address is another machine's.
 /// Null: the name in the address is still being looked up; try again.

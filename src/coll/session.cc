@@ -70,18 +70,26 @@ Session::Impl& messages(Session::Impl& impl, int from, int to, const char* argum
   return impl.messages(from, to);
 }
 
+/// A child keeps what it has inherited until it ends: closing it would speak for the parent, and
+/// wait for threads that are not there.
+void let_go(std::shared_ptr<Session::Impl>& impl) noexcept {
+  if (!impl) return;
+  if (!impl->is_parents()) return impl->close();
+  static std::vector<std::shared_ptr<Session::Impl>>* kept = nullptr;  // never destroyed
+  if (kept == nullptr) kept = new std::vector<std::shared_ptr<Session::Impl>>;
+  kept->push_back(impl);
+}
+
 }  // namespace
 
 Session::Session(std::shared_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
 Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&& other) noexcept {
-  if (impl_ && impl_ != other.impl_) impl_->close();
+  if (impl_ != other.impl_) let_go(impl_);
   impl_ = std::move(other.impl_);
   return *this;
 }
-Session::~Session() {
-  if (impl_) impl_->close();
-}
+Session::~Session() { let_go(impl_); }
 
 int Session::rank() const noexcept { return impl_->rank(); }
 int Session::size() const noexcept { return impl_->size(); }
@@ -198,7 +206,10 @@ Work Session::start_receive(Buffer output, From from, const CallOptions& options
   return pair.start(filled(pair, options, here, receive_of(output)));
 }
 
-Memory Session::allocate(std::size_t bytes) { return {impl_->generation().allocate(bytes), bytes}; }
+Memory Session::allocate(std::size_t bytes) {
+  impl_->check_process();
+  return {impl_->generation().allocate(bytes), bytes};
+}
 
 Batch Session::batch() { return Batch(impl_); }
 
@@ -234,19 +245,20 @@ void end_generation(transport::Generation& generation, ErrorKind kind, Code code
 }  // namespace
 
 void Session::abort(const std::string& reason) noexcept {
-  if (!impl_) return;  // handed on to somebody else
+  if (!impl_ || impl_->is_parents()) return;  // somebody else's
   end_generation(impl_->generation(), ErrorKind::cancelled, Code::cancelled,
                  impl_->spec().members[static_cast<std::size_t>(rank())], "aborted the group",
                  reason);
 }
 
 void Session::abandon(const std::string& reason) noexcept {
-  if (!impl_) return;
+  if (!impl_ || impl_->is_parents()) return;
   end_generation(impl_->generation(), ErrorKind::peer_lost, Code::unavailable,
                  impl_->spec().members[static_cast<std::size_t>(rank())], "cannot go on", reason);
 }
 
 void Session::check() const {
+  impl_->check_process();
   if (impl_->generation().failed()) raise(impl_->generation().failure());
 }
 

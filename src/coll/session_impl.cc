@@ -55,6 +55,7 @@ Session::Impl::Impl(std::shared_ptr<transport::Generation> generation, MakeCarri
       spec_(std::move(spec)),
       layout_(spec_.replicas, spec_.hosts),
       rank_(rank),
+      made_in_(fork_era()),
       single_(spec_.replicas[static_cast<std::size_t>(rank)] == 1),
       options_(options),
       records_(membership ? membership->records : std::make_shared<Records>(spec_.members[rank])),
@@ -68,7 +69,7 @@ Session::Impl::~Impl() { close(); }
 bool Session::Impl::is_small(Op op, const Inputs& inputs, const Buffer& output,
                              const CallOptions& options) const noexcept {
   constexpr std::size_t kMostBytes = 8192;
-  if (!single_ || inputs.list().size() != 1) return false;
+  if (is_parents() || !single_ || inputs.list().size() != 1) return false;
   const ConstBuffer& input = inputs.list()[0];
   const auto* from = static_cast<const std::byte*>(input.data());
   const auto* to = static_cast<const std::byte*>(output.data());
@@ -96,6 +97,7 @@ void Session::Impl::issue(Work::Shared& work) {
 }
 
 Work Session::Impl::submit(std::shared_ptr<Work::Shared> work) {
+  check_process();
   seal(*work);
   const MutexLock lock(mutex_);
   if (!pump_ && !closed_)
@@ -107,6 +109,7 @@ Work Session::Impl::submit(std::shared_ptr<Work::Shared> work) {
 }
 
 void Session::Impl::carry_out(Work::Shared& work) {
+  check_process();
   seal(work);
   {
     const MutexLock lock(mutex_);
@@ -116,6 +119,7 @@ void Session::Impl::carry_out(Work::Shared& work) {
 }
 
 Session::Impl& Session::Impl::messages(int from, int to) {
+  check_process();
   const MutexLock lock(mutex_);
   auto& pair = messages_[{from, to}];
   if (!pair) {

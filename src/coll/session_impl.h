@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/fork.h"
 #include "base/mutex.h"
 #include "coll/executor.h"
 #include "coll/pump.h"
@@ -47,13 +48,19 @@ class Session::Impl {
   [[nodiscard]] transport::Generation& generation() noexcept { return *generation_; }
   Executor& executor() noexcept { return executor_; }
 
-  /// A correct all-reduce of little data without options: Executor::run_small.
+  /// InvalidUsage in a child that was forked since.
+  void check_process() const { lockstep::check_process(made_in_); }
+  /// This is such a child: nothing of the session may be touched, not even to close it.
+  [[nodiscard]] bool is_parents() const noexcept { return made_in_ != forks(); }
+
+  /// A correct all-reduce of little data without options: Executor::run_small. No in a child.
   [[nodiscard]] bool is_small(Op op, const Inputs& inputs, const Buffer& output,
                               const CallOptions& options) const noexcept;
 
   /// Fills a call in place and carries it out on the calling thread; throws what went wrong.
   template <class Fill>
   void run(Fill&& fill) {
+    check_process();
     Call call;
     fill(call);
     call.seal();
@@ -89,7 +96,8 @@ class Session::Impl {
   GroupSpec spec_;
   plan::Layout layout_;
   int rank_;
-  bool single_;  // this rank has one replica
+  std::uint32_t made_in_;  // fork_era()
+  bool single_;            // this rank has one replica
   SessionOptions options_;
   std::shared_ptr<Records> records_;
   Executor executor_;

@@ -5,12 +5,14 @@
 namespace lockstep::coll {
 
 void Work::wait() {
+  check_process(shared_->made_in);
   // The operation's own deadlines end it, and with it this wait.
   shared_->gate.wait([this] { return done(); }, Deadline::never());
   raise_if_error(shared_->status);
 }
 
 bool Work::wait_for(std::chrono::nanoseconds timeout) {
+  check_process(shared_->made_in);
   if (!shared_->gate.wait([this] { return done(); }, Deadline::after(timeout))) return false;
   raise_if_error(shared_->status);
   return true;

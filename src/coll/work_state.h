@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 
+#include "base/fork.h"
 #include "base/gate.h"
 #include "base/status.h"
 #include "coll/call.h"
@@ -18,7 +19,8 @@ struct Work::Shared {
     std::uint64_t ticket = 0;
     Deadline deadline = Deadline::never();
   };
-  std::deque<Issued> calls;  // a deque, since calls do not move
+  std::deque<Issued> calls;         // a deque, since calls do not move
+  std::uint32_t made_in = forks();  // the pump is of that process
   Gate gate;
   Status status;  // ordered by over
   std::atomic<bool> over = false;

@@ -78,13 +78,9 @@ std::optional<Descriptor> receive_descriptor(Connection& connection) {
 std::optional<PeerProcess> peer_process(Connection& connection) {
   const auto* posix = dynamic_cast<const PosixConnection*>(&connection);
   if (posix == nullptr) return std::nullopt;
-  ucred credentials{};
-  socklen_t size = sizeof(credentials);
-  if (::getsockopt(posix->fd(), SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0 ||
-      credentials.pid <= 0) {
-    return std::nullopt;
-  }
-  return PeerProcess{credentials.pid, credentials.uid};
+  const auto credentials = peer_credentials(posix->fd());
+  if (!credentials) return std::nullopt;
+  return PeerProcess{credentials->pid, credentials->uid};
 }
 
 }  // namespace lockstep::sys

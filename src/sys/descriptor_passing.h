@@ -22,7 +22,7 @@ std::optional<Descriptor> receive_descriptor(Connection& connection);
 
 /// The process at the other end of a Unix socket, as the kernel knows it.
 struct PeerProcess {
-  pid_t pid = 0;
+  pid_t pid = 0;  // 0: it is of another pid namespace
   uid_t uid = 0;
 };
 /// Empty for any other connection.

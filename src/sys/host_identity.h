@@ -16,9 +16,4 @@ bool host_is_named();
 /// The name of the machine, for messages.
 std::string host_name();
 
-/// A directory of this user's alone, mode 0700, for sockets: $XDG_RUNTIME_DIR, else $TMPDIR, else
-/// /tmp, with "lockstep-<uid>" below it, made if it is missing. SystemError if it cannot be made or
-/// is somebody else's.
-std::string runtime_directory();
-
 }  // namespace lockstep::sys

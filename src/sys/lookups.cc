@@ -2,11 +2,13 @@
 
 #include <netdb.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <list>
 #include <thread>
+#include <utility>
 
 #include "base/gate.h"
 #include "base/thread.h"
@@ -18,8 +20,8 @@ struct Lookups::Pending {
   Answer answer;  // ordered by over
   std::atomic<bool> over = false;
 
-  void finish(const Answer& found) noexcept {
-    answer = found;
+  void finish(Answer found) noexcept {
+    answer = std::move(found);
     over.store(true, std::memory_order_release);
     gate.notify();
   }
@@ -82,9 +84,9 @@ std::optional<Lookups::Answer> Lookups::find(const std::string& host, Deadline d
       known = std::make_shared<Pending>();
       try {
         Askers::all().start([ask = ask_, host, asked = known](std::atomic<bool>& over) {
-          const Answer answer = ask(host);
+          Answer answer = ask(host);
           over.store(true);  // first: who has the answer may end the process, which joins us then
-          asked->finish(answer);
+          asked->finish(std::move(answer));
         });
       } catch (...) {
         pending_.erase(host);
@@ -111,8 +113,15 @@ Lookups::Answer Lookups::ask_system(const std::string& host) {
   answer.error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
   if (answer.error == EAI_SYSTEM) answer.system_error = errno;
   if (answer.error != 0) return answer;
-  std::memcpy(&answer.address.storage, found->ai_addr, found->ai_addrlen);
-  answer.address.size = found->ai_addrlen;
+  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
+    SocketAddress address;
+    std::memcpy(&address.storage, entry->ai_addr, entry->ai_addrlen);
+    address.size = entry->ai_addrlen;
+    const auto known =
+        std::any_of(answer.addresses.begin(), answer.addresses.end(),
+                    [&](const SocketAddress& other) { return other.same_endpoint(address); });
+    if (!known) answer.addresses.push_back(address);
+  }
   ::freeaddrinfo(found);
   return answer;
 }

@@ -4,7 +4,8 @@
 // asks for the same name later gets its answer.
 //
 //   Lookups lookups;
-//   if (const auto answer = lookups.find("node7", deadline)) use(answer->address);   // or ->error
+//   if (const auto answer = lookups.find("node7", deadline)) use(answer->addresses);   // or
+//   ->error
 //
 // Thread rule: any thread. A lookup under way holds up neither its owner nor the end of the
 // process.
@@ -15,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/deadline.h"
 #include "base/mutex.h"
@@ -25,9 +27,9 @@ namespace lockstep::sys {
 class Lookups {
  public:
   struct Answer {
-    int error = 0;               // EAI_*; 0: found
-    int system_error = 0;        // errno, with EAI_SYSTEM
-    SocketAddress address = {};  // port 0
+    int error = 0;                              // EAI_*; 0: found
+    int system_error = 0;                       // errno, with EAI_SYSTEM
+    std::vector<SocketAddress> addresses = {};  // each once, the best first; port 0
   };
   using Ask = std::function<Answer(const std::string& host)>;
 

@@ -92,6 +92,8 @@ class Listener {
   virtual std::unique_ptr<Connection> accept() = 0;
   /// The address bound, with the port the system chose if 0 was asked for.
   [[nodiscard]] virtual std::string address() const = 0;
+  /// Only this machine can reach it, whatever the name in the address promises.
+  [[nodiscard]] virtual bool is_loopback() const noexcept { return false; }
 };
 
 /// Waits for readiness of a set of connections and listeners.

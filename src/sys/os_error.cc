@@ -1,7 +1,10 @@
 #include "sys/os_error.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace lockstep::sys {
@@ -47,6 +50,35 @@ constexpr Explanation kKnown[] = {
     {EIO, Code::data_loss, "the device may be failing: see the kernel's log"},
 };
 
+std::string limit_text(rlim_t limit) {
+  return limit == RLIM_INFINITY ? "unlimited" : fmt::format("{}", limit);
+}
+
+/// Asked one by one: to read /proc would take a descriptor.
+rlim_t open_files(rlim_t limit) {
+  constexpr rlim_t kMost = 1 << 20;
+  rlim_t open = 0;
+  for (rlim_t fd = 0; fd < std::min(limit, kMost); ++fd)
+    open += ::fcntl(static_cast<int>(fd), F_GETFD) != -1;
+  return open;
+}
+
+/// The limit behind an error and how much of it is used, as far as this process can tell.
+std::string usage(int error) {
+  rlimit limit{};
+  if (error == EMFILE && ::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    return fmt::format(": it is {}, and {} are open", limit_text(limit.rlim_cur),
+                       open_files(limit.rlim_cur));
+  }
+  if (error == EFBIG && ::getrlimit(RLIMIT_FSIZE, &limit) == 0) {
+    return fmt::format(": it is {} bytes", limit_text(limit.rlim_cur));
+  }
+  if (error == EAGAIN && ::getrlimit(RLIMIT_NPROC, &limit) == 0) {
+    return fmt::format(": ulimit -u is {}", limit_text(limit.rlim_cur));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status os_error(std::string_view what, int error) {
@@ -61,9 +93,9 @@ Status os_error(std::string_view what, int error) {
     }
   }
   return {ErrorKind::system_error, code,
-          fmt::format("{}: {} ({}){}{}", what, words != nullptr ? words : "unknown error",
+          fmt::format("{}: {} ({}){}{}{}", what, words != nullptr ? words : "unknown error",
                       name != nullptr ? name : std::to_string(error), advice.empty() ? "" : "; ",
-                      advice)};
+                      advice, usage(error))};
 }
 
 }  // namespace lockstep::sys

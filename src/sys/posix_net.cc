@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <optional>
@@ -50,8 +51,8 @@ std::optional<SocketAddress> number_of(const std::string& host) {
   return address;
 }
 
-SocketAddress look_up(Lookups& lookups, const std::string& host, const std::string& text,
-                      Duration patience) {
+std::vector<SocketAddress> look_up(Lookups& lookups, const std::string& host,
+                                   const std::string& text, Duration patience) {
   constexpr const char* kAdvice =
       "check the name, /etc/hosts and the resolver, or write the address in numbers";
   const auto answer = lookups.find(host, Deadline::after(patience));
@@ -69,7 +70,7 @@ SocketAddress look_up(Lookups& lookups, const std::string& host, const std::stri
                                   ::gai_strerror(answer->error), kAdvice),
                       answer->error == EAI_NONAME ? Code::not_found : Code::unavailable);
   }
-  return answer->address;
+  return answer->addresses;
 }
 
 void set_port(SocketAddress& address, int port) {
@@ -81,13 +82,14 @@ void set_port(SocketAddress& address, int port) {
   }
 }
 
-SocketAddress resolve(Lookups& lookups, const Address& address, const std::string& text,
-                      Duration patience) {
-  if (address.kind == Address::Kind::unix_socket) return unix_address(address.path);
+/// Not empty.
+std::vector<SocketAddress> resolve(Lookups& lookups, const Address& address,
+                                   const std::string& text, Duration patience) {
+  if (address.kind == Address::Kind::unix_socket) return {unix_address(address.path)};
   const std::string host = address.host == "localhost" ? "127.0.0.1" : address.host;
   const auto number = number_of(host);
-  SocketAddress resolved = number ? *number : look_up(lookups, host, text, patience);
-  set_port(resolved, address.port);
+  auto resolved = number ? std::vector{*number} : look_up(lookups, host, text, patience);
+  for (SocketAddress& each : resolved) set_port(each, address.port);
   return resolved;
 }
 
@@ -123,22 +125,29 @@ PosixNetwork::~PosixNetwork() = default;
 
 std::unique_ptr<Listener> PosixNetwork::listen(const std::string& text) {
   Address address = Address::parse(text);
-  const SocketAddress bound_to = resolve(*lookups_, address, text, patience_.listening);
+  auto places = resolve(*lookups_, address, text, patience_.listening);
+  std::stable_partition(places.begin(), places.end(),
+                        [](const SocketAddress& place) { return !place.is_loopback(); });
   const std::string what = fmt::format("cannot listen at {}", text);
-  Descriptor socket = make_socket(bound_to, what);
   const bool tcp = address.kind == Address::Kind::tcp;
   const bool has_file = !tcp && address.path.front() != '@';
-  if (tcp) {
-    // A restarted program gets its port back while old connections fade out.
-    const int on = 1;
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  Descriptor socket;
+  for (const SocketAddress& place : places) {
+    socket = make_socket(place, what);
+    if (tcp) {
+      // A restarted program gets its port back while old connections fade out.
+      const int on = 1;
+      ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    }
+    int bound = ::bind(socket.get(), place.data(), place.size);
+    if (bound != 0 && errno == EADDRINUSE && has_file && is_stale(address.path, place)) {
+      ::unlink(address.path.c_str());
+      bound = ::bind(socket.get(), place.data(), place.size);
+    }
+    if (bound == 0) break;
+    // A name may have addresses of other machines, or of a family that is switched off.
+    if (errno != EADDRNOTAVAIL || &place == &places.back()) raise(os_error(what, errno));
   }
-  int bound = ::bind(socket.get(), bound_to.data(), bound_to.size);
-  if (bound != 0 && errno == EADDRINUSE && has_file && is_stale(address.path, bound_to)) {
-    ::unlink(address.path.c_str());
-    bound = ::bind(socket.get(), bound_to.data(), bound_to.size);
-  }
-  if (bound != 0) raise(os_error(what, errno));
   if (::listen(socket.get(), SOMAXCONN) != 0) raise(os_error(what, errno));
   if (tcp) {
     const SocketAddress chosen = SocketAddress::of(socket.get());
@@ -151,9 +160,23 @@ std::unique_ptr<Listener> PosixNetwork::listen(const std::string& text) {
 }
 
 std::unique_ptr<Connection> PosixNetwork::connect(const std::string& text) {
-  const SocketAddress target = resolve(*lookups_, Address::parse(text), text, patience_.connecting);
+  const Address address = Address::parse(text);
+  const auto targets = resolve(*lookups_, address, text, patience_.connecting);
+  const AddressTurn turn = targets.size() > 1 ? turn_of(address.host) : nullptr;
+  const SocketAddress& target = targets[turn ? turn->load() % targets.size() : 0];
   Descriptor socket = make_socket(target, fmt::format("cannot connect to {}", text));
-  return std::make_unique<PosixConnection>(std::move(socket), target, text);
+  // Which of a name's addresses it was is worth knowing.
+  const std::string number = target.host();
+  const bool by_name = text.find(number) == std::string::npos && address.host != "localhost";
+  return std::make_unique<PosixConnection>(
+      std::move(socket), target, by_name ? fmt::format("{} ({})", text, number) : text, turn);
+}
+
+AddressTurn PosixNetwork::turn_of(const std::string& host) {
+  const MutexLock lock(mutex_);
+  AddressTurn& turn = turns_[host];
+  if (!turn) turn = std::make_shared<std::atomic<unsigned>>(0);
+  return turn;
 }
 
 std::unique_ptr<Poller> PosixNetwork::poller() { return std::make_unique<PosixPoller>(); }

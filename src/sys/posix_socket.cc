@@ -21,12 +21,10 @@ using State = Transfer::State;
 
 bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 
-/// The process that made the other end of a Unix socket, by connecting or listening; 0 if it is of
-/// another pid namespace or the socket is none.
+/// 0 if it is of another pid namespace, or the socket is no Unix socket.
 pid_t peer_process(int fd) noexcept {
-  ucred who{};
-  socklen_t size = sizeof(who);
-  return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 ? who.pid : 0;
+  const auto who = peer_credentials(fd);
+  return who ? who->pid : 0;
 }
 
 /// Who called a Unix socket: callers have no address, but a process.
@@ -35,7 +33,29 @@ std::string unix_caller(int fd, const std::string& listening_at) {
   return pid == 0 ? listening_at : fmt::format("{} (pid {})", listening_at, pid);
 }
 
+bool is_abstract(const SocketAddress& address) {
+  return address.family() == AF_UNIX &&
+         reinterpret_cast<const sockaddr_un&>(address.storage).sun_path[0] == '\0';
+}
+
+bool is_other_users(int fd) noexcept {
+  const auto who = peer_credentials(fd);
+  return !who || who->uid != ::getuid();
+}
+
 }  // namespace
+
+std::optional<ucred> peer_credentials(int fd) noexcept {
+  int family = 0;
+  socklen_t size = sizeof(family);
+  if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size) != 0 || family != AF_UNIX) {
+    return std::nullopt;
+  }
+  ucred who{};
+  size = sizeof(who);
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) return std::nullopt;
+  return who;
+}
 
 bool SocketAddress::same_endpoint(const SocketAddress& other) const noexcept {
   if (family() != other.family()) return false;
@@ -68,6 +88,23 @@ std::string SocketAddress::to_string() const {
   return "unix:";
 }
 
+std::string SocketAddress::host() const {
+  if (family() != AF_INET && family() != AF_INET6) return {};
+  const std::string text = to_string();
+  return text.substr(0, text.rfind(':'));
+}
+
+bool SocketAddress::is_loopback() const noexcept {
+  constexpr unsigned kNetwork = 127;
+  if (family() == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(storage);
+    return ntohl(v4.sin_addr.s_addr) >> 24 == kNetwork;
+  }
+  if (family() != AF_INET6) return false;
+  const in6_addr& v6 = reinterpret_cast<const sockaddr_in6&>(storage).sin6_addr;
+  return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == kNetwork);
+}
+
 SocketAddress SocketAddress::of(int fd) noexcept {
   SocketAddress address;
   address.size = sizeof(address.storage);
@@ -75,13 +112,26 @@ SocketAddress SocketAddress::of(int fd) noexcept {
   return address;
 }
 
-PosixConnection::PosixConnection(Descriptor socket, const SocketAddress& target, std::string peer)
-    : socket_(std::move(socket)), target_(target), peer_(std::move(peer)), phase_(Phase::calling) {
+PosixConnection::PosixConnection(Descriptor socket, const SocketAddress& target, std::string peer,
+                                 AddressTurn turn)
+    : socket_(std::move(socket)),
+      target_(target),
+      peer_(std::move(peer)),
+      turn_(std::move(turn)),
+      taken_turn_(turn_ ? turn_->load() : 0),
+      phase_(Phase::calling) {
   call();
 }
 
 PosixConnection::PosixConnection(Descriptor socket, std::string peer)
     : socket_(std::move(socket)), peer_(std::move(peer)) {}
+
+PosixConnection::~PosixConnection() {
+  // Of several calls that fail only the first one moves on.
+  if (turn_ && phase_ != Phase::connected) {
+    turn_->compare_exchange_strong(taken_turn_, taken_turn_ + 1);
+  }
+}
 
 void PosixConnection::call() noexcept {
   const int result = ::connect(fd(), target_.data(), target_.size) == 0 ? 0 : errno;
@@ -110,6 +160,10 @@ bool PosixConnection::settled() noexcept {
   // same port. Nobody listens there.
   if (peer.same_endpoint(SocketAddress::of(fd()))) {
     error_ = ECONNREFUSED;
+    return true;
+  }
+  if (is_abstract(target_) && is_other_users(fd())) {
+    error_ = EACCES;
     return true;
   }
   phase_ = Phase::connected;
@@ -192,12 +246,7 @@ Status PosixConnection::error() const {
   return os_error(fmt::format("connection to {}", peer_), error_);
 }
 
-std::string PosixConnection::local_host() const {
-  const SocketAddress own = SocketAddress::of(fd());
-  if (own.family() != AF_INET && own.family() != AF_INET6) return {};
-  const std::string text = own.to_string();
-  return text.substr(0, text.rfind(':'));
-}
+std::string PosixConnection::local_host() const { return SocketAddress::of(fd()).host(); }
 
 PosixListener::PosixListener(Descriptor socket, std::string address, std::string path)
     : socket_(std::move(socket)), address_(std::move(address)), path_(std::move(path)) {

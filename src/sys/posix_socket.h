@@ -4,7 +4,9 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "sys/descriptor.h"
@@ -26,16 +28,33 @@ struct SocketAddress {
   [[nodiscard]] bool same_endpoint(const SocketAddress& other) const noexcept;
   /// In numbers: "127.0.0.1:4000".
   [[nodiscard]] std::string to_string() const;
+  /// Without the port, in brackets if it has colons; empty for Unix sockets.
+  [[nodiscard]] std::string host() const;
+  /// It leads nowhere but to this machine.
+  [[nodiscard]] bool is_loopback() const noexcept;
   /// The address a socket is bound to.
   static SocketAddress of(int fd) noexcept;
 };
 
+/// Of the process that made the other end of a Unix socket, by connecting or listening, as the
+/// kernel knows it; pid 0: it is of another pid namespace. Empty for any other socket.
+std::optional<ucred> peer_credentials(int fd) noexcept;
+
+/// Which address of a name is the next one to be called: that of the last call, unless it came to
+/// nothing.
+using AddressTurn = std::shared_ptr<std::atomic<unsigned>>;
+
 class PosixConnection final : public Connection {
  public:
-  /// Starts connecting; a refusal is kept for the first transfer.
-  PosixConnection(Descriptor socket, const SocketAddress& target, std::string peer);
+  /// Starts connecting; a refusal is kept for the first transfer. Anybody may listen under an
+  /// abstract name: a process of another user's is refused, too.
+  PosixConnection(Descriptor socket, const SocketAddress& target, std::string peer,
+                  AddressTurn turn = {});
   /// An accepted socket.
   PosixConnection(Descriptor socket, std::string peer);
+  ~PosixConnection() override;
+  PosixConnection(const PosixConnection&) = delete;
+  PosixConnection& operator=(const PosixConnection&) = delete;
 
   Transfer read(std::span<std::byte> into) noexcept override;
   Transfer write(std::span<const std::byte> from) noexcept override;
@@ -65,6 +84,8 @@ class PosixConnection final : public Connection {
   Descriptor peer_process_;  // a pidfd
   SocketAddress target_;
   std::string peer_;
+  AddressTurn turn_;  // null: there is one address only
+  unsigned taken_turn_ = 0;
   Phase phase_ = Phase::connected;
   bool shutdown_asked_ = false;
   /// So many writes tell how far away the peer is; of a stranger nothing is asked.
@@ -83,6 +104,9 @@ class PosixListener final : public Listener {
 
   std::unique_ptr<Connection> accept() override;
   [[nodiscard]] std::string address() const override { return address_; }
+  [[nodiscard]] bool is_loopback() const noexcept override {
+    return SocketAddress::of(fd()).is_loopback();
+  }
   [[nodiscard]] int fd() const noexcept { return socket_.get(); }
 
  private:

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <linux/falloc.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -89,6 +90,14 @@ Segment::Segment(Descriptor descriptor, std::size_t bytes)
 Segment Segment::create(const std::string& label, std::size_t bytes) {
   Descriptor descriptor(::memfd_create(label.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!descriptor.valid()) raise(os_error("cannot make shared memory", errno));
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes) {
+    // The kernel would not only refuse, but send a signal that ends the process.
+    raise(os_error(fmt::format("cannot make {:.0f} MiB of room for shared memory, which counts as "
+                               "a file",
+                               mebibytes(static_cast<double>(bytes))),
+                   EFBIG));
+  }
   if (::ftruncate(descriptor.get(), static_cast<off_t>(bytes)) != 0 ||
       ::fcntl(descriptor.get(), F_ADD_SEALS, kSeals) != 0) {
     raise(os_error("cannot fix the size of shared memory", errno));

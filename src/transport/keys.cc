@@ -8,6 +8,7 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <memory>
 
@@ -124,18 +125,13 @@ struct FreeKdf {
 }  // namespace
 
 template <class Use>
-Secret<Use>::Secret(std::span<const std::byte, kBytes> bytes) noexcept {
-  std::copy(bytes.begin(), bytes.end(), bytes_.begin());
-}
-
-template <class Use>
-Secret<Use>::~Secret() {
-  OPENSSL_cleanse(bytes_.data(), bytes_.size());
+Secret<Use>::Secret(std::span<const std::byte, kBytes> bytes) {
+  std::copy(bytes.begin(), bytes.end(), page_.bytes().begin());
 }
 
 template <class Use>
 bool Secret<Use>::equals(const Secret& other) const noexcept {
-  return CRYPTO_memcmp(bytes_.data(), other.bytes_.data(), bytes_.size()) == 0;
+  return CRYPTO_memcmp(bytes().data(), other.bytes().data(), kBytes) == 0;
 }
 
 template class Secret<JobKeyUse>;

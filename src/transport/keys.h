@@ -3,19 +3,20 @@
 // A job has one JobKey of 32 random bytes. No connection uses it directly: each pair of ranks, in
 // each generation and for each plane, has a PairKey of its own, derived from it with HKDF-SHA256.
 // Who knows a PairKey learns nothing about the job's key or another pair's; a key of an earlier
-// generation opens nothing; and since client and server are named in it, a message sent back to
-// its sender is no proof of anything.
+// generation opens nothing in this one; and since client and server are named in it, a message sent
+// back to its sender is no proof of anything. A rank that wants to join knows no generation yet and
+// calls in generation 0: that key is the same as long as the job's is.
 //
 //   const JobKey job = JobKey::from_file("/run/user/7/job.key");
 //   const Pair pair{.job = "train-17", .generation = 3, .client = 4, .server = 0, .plane =
 //                   Plane::control};
 //   TlsClient().connect(std::move(connection), pair.identity(), derive(job, pair));
 //
-// Keys wipe themselves and are never printed: errors name the file or variable, not the content.
+// Keys wipe themselves, stay out of core files and are never printed: errors name the file or
+// variable, not the content.
 // Thread rule: values.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -23,28 +24,28 @@
 #include <string>
 #include <string_view>
 
+#include "sys/secret_page.h"
+
 namespace lockstep::transport {
 
-/// 32 secret bytes that are wiped when they go. One type for each use, so that none is taken for
-/// the other.
+/// 32 secret bytes. One type for each use, so that none is taken for the other.
 template <class Use>
 class Secret {
  public:
   static constexpr std::size_t kBytes = 32;
 
-  explicit Secret(std::span<const std::byte, kBytes> bytes) noexcept;
-  Secret(const Secret&) noexcept = default;
-  Secret& operator=(const Secret&) noexcept = default;
-  ~Secret();
+  explicit Secret(std::span<const std::byte, kBytes> bytes);
 
-  [[nodiscard]] std::span<const std::byte, kBytes> bytes() const noexcept { return bytes_; }
+  [[nodiscard]] std::span<const std::byte, kBytes> bytes() const noexcept {
+    return page_.bytes().template first<kBytes>();
+  }
   /// In constant time.
   friend bool operator==(const Secret& a, const Secret& b) noexcept { return a.equals(b); }
 
  private:
   [[nodiscard]] bool equals(const Secret& other) const noexcept;
 
-  std::array<std::byte, kBytes> bytes_;
+  sys::SecretPage page_;
 };
 
 class JobKey : public Secret<class JobKeyUse> {

@@ -1,6 +1,8 @@
 // Wrong calls are refused before anything is sent, saying which argument and what it should be; the
 // group works on afterwards.
 #include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <mutex>
@@ -182,6 +184,52 @@ TEST(JoinUsage, ATakenRankIsRefusedAndTheOthersGoOn) {
   }
   both.clear();
   EXPECT_EQ(refused.load(), 1);
+}
+
+/// D6: a child has neither the threads nor the place of its parent.
+TEST(ForkedChild, IsRefusedAndHurtsNobody) {
+  Session group = Hub().join({.size = 1, .rank = 0, .options = {}});
+  std::vector<float> x(4, 1.0F);
+  Work before = group.start_all_reduce(Op::sum, std::span(x));
+  before.wait();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    const std::function<void()> calls[] = {
+        [&] { group.all_reduce(Op::sum, std::span(x)); },
+        [&] { group.all_reduce(Op::sum, std::span(x), {.name = "x"}); },
+        [&] { (void)group.start_barrier(); },
+        [&] { group.barrier(); },
+        [&] { (void)group.allocate(16); },
+        [&] { (void)group.split({.color = 0, .key = 0}); },
+        [&] {
+          Batch batch = group.batch();
+          batch.all_reduce(Op::sum, std::span(x));
+          batch.run();
+        },
+        [&] { group.check(); },
+        [&] { before.wait(); },
+    };
+    int refused = 0;
+    for (const auto& call : calls) {
+      try {
+        call();
+      } catch (const InvalidUsage& error) {
+        refused += error.code() == Code::failed_precondition ? 1 : 0;
+      }
+    }
+    group.abort("for nobody");
+    { const Session gone = std::move(group); }
+    // A group of its own is another matter.
+    Hub().join({.size = 1, .rank = 0, .options = {}}).barrier();
+    ::_exit(refused);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status)) << status;
+  EXPECT_EQ(WEXITSTATUS(status), 9);
+  group.all_reduce(Op::sum, std::span(x));
+  EXPECT_EQ(x[0], 1.0F);
 }
 
 }  // namespace

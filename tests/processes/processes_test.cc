@@ -45,5 +45,17 @@ TEST(Processes, RepeatCallsWithBuffersOfOtherKinds) {
   }
 }
 
+/// A child that uses or closes what it has inherited is told so, and the group works on.
+TEST(Processes, ForkWithoutHarm) {
+  for (const Wire wire : {Wire::local, Wire::tcp, Wire::tls}) {
+    ProcessCluster cluster({.ranks = 3, .scenario = "fork 1", .wire = wire});
+    const auto outcomes = cluster.finish(std::chrono::seconds(30));
+    for (const Outcome& outcome : outcomes) {
+      EXPECT_TRUE(outcome.ok()) << to_string(wire) << ": " << outcome.how() << "\n" << outcome.text;
+    }
+    EXPECT_NE(outcomes[1].text.find("child 0"), std::string::npos) << outcomes[1].text;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::processes

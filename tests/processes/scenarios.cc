@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -174,6 +175,28 @@ void leave_orphan() {
   say(fmt::format("orphan {}", child));
 }
 
+/// A child that knows nothing of processes: it makes a call, and lets its session go.
+void fork_child(Session& group) {
+  group.check();
+  const pid_t child = ::fork();
+  if (child != 0) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    say(fmt::format("child {}", WIFEXITED(status) ? WEXITSTATUS(status) : -1));
+    return;
+  }
+  constexpr unsigned kLongest = 10;
+  ::alarm(kLongest);
+  int code = 1;
+  try {
+    group.barrier();
+  } catch (const InvalidUsage& error) {
+    code = error.code() == Code::failed_precondition ? 0 : 2;
+  }
+  { const Session gone = std::move(group); }
+  ::_exit(code);
+}
+
 /// What the odd rank does once all have worked together.
 void break_off(Session& group, const std::string& how) {
   say(how);
@@ -248,6 +271,10 @@ void play(Session& group, const std::string& scenario) {
     group.barrier();
     if (group.rank() == next(0)) leave_orphan();
     go_on(group);
+  } else if (name == "fork") {
+    group.barrier();
+    if (group.rank() == next(0)) fork_child(group);
+    work(group, 0.2, 1000, false);
   } else if (name == "late") {
     group.barrier();
     say("closing");

@@ -24,9 +24,6 @@
 #include "tests/processes/verdict.h"
 #include "transport/keys.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 namespace lockstep::processes {
 namespace {
 
@@ -93,14 +90,10 @@ long peak_memory_kib(int pid) {
   return 0;
 }
 
-/// How rank 1 of this cluster introduces itself to rank 0 for data.
-std::string identity_in(const ProcessCluster& cluster) {
-  const std::string text = fmt::format("2|{},{}", cluster.addresses()[0], cluster.addresses()[1]);
-  return transport::Pair{.job = fmt::format("{:016x}", XXH3_64bits(text.data(), text.size())),
-                         .generation = 1,
-                         .client = 1,
-                         .server = 0,
-                         .plane = transport::Plane::data}
+/// How rank 1 introduces itself to rank 0 for data.
+std::string data_identity() {
+  return transport::Pair{
+      .job = "lockstep", .generation = 1, .client = 1, .server = 0, .plane = transport::Plane::data}
       .identity();
 }
 
@@ -138,7 +131,7 @@ class Training {
     return true;
   }
   void let_strangers_in(const Dummy& dummy) {
-    const std::string identity = identity_in(cluster_);
+    const std::string identity = data_identity();
     Strangers strangers({.targets = {dummy.address()},
                          .per_second = kPerSecond,
                          .recorded = record_greeting(kTestKey, identity),

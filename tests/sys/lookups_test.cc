@@ -49,7 +49,8 @@ TEST(Lookups, GiveTheResolversAnswer) {
   const auto here = lookups.find("here", Deadline::after(10s));
   ASSERT_TRUE(here.has_value());
   EXPECT_EQ(here->error, 0);
-  EXPECT_EQ(here->address.family(), AF_INET6);
+  ASSERT_EQ(here->addresses.size(), 1U);
+  EXPECT_EQ(here->addresses[0].family(), AF_INET6);
   const auto nowhere = lookups.find("nowhere", Deadline::after(10s));
   ASSERT_TRUE(nowhere.has_value());
   EXPECT_EQ(nowhere->error, EAI_NONAME);
@@ -63,7 +64,7 @@ TEST(Lookups, ALateAnswerIsForWhoAsksAgain) {
   resolver->answer();
   const auto found = lookups.find("node7", Deadline::after(10s));
   ASSERT_TRUE(found.has_value());
-  EXPECT_EQ(found->address.family(), AF_INET);
+  EXPECT_EQ(found->addresses.at(0).family(), AF_INET);
   EXPECT_EQ(resolver->asked, 1);
   EXPECT_TRUE(lookups.find("node7", Deadline::after(10s)).has_value());
   EXPECT_EQ(resolver->asked, 2) << "an answer was kept";
@@ -119,6 +120,54 @@ TEST(Lookups, OfANetworkEndInTime) {
   ASSERT_NE(listener, nullptr);
   const std::string port = listener->address().substr(listener->address().rfind(':') + 1);
   EXPECT_NE(port, "0");
+}
+
+Lookups::Answer numbers(std::initializer_list<const char*> hosts) {
+  Lookups::Answer answer;
+  for (const char* host : hosts) {
+    answer.addresses.push_back(Lookups::ask_system(host).addresses.at(0));
+  }
+  return answer;
+}
+
+/// A network in which every name has these addresses.
+std::unique_ptr<PosixNetwork> network_where(std::initializer_list<const char*> hosts) {
+  return std::make_unique<PosixNetwork>(
+      PosixNetwork::Patience{},
+      std::make_unique<Lookups>([answer = numbers(hosts)](const std::string&) { return answer; }));
+}
+
+/// Whether the call is answered; says at the end what it came to.
+bool answered(Network& network, const std::string& address, std::string& how) {
+  const auto connection = network.connect(address);
+  const Deadline deadline = Deadline::after(10s);
+  while (!connection->is_open() && connection->error().ok() && !deadline.passed()) {
+    (void)connection->write({});
+  }
+  how = connection->is_open() ? connection->peer() : connection->error().message();
+  return connection->is_open();
+}
+
+TEST(NamesWithSeveralAddresses, AreCalledUntilOneAnswers) {
+  const auto network = network_where({"127.0.0.2", "127.0.0.3"});
+  const auto listener = PosixNetwork().listen("127.0.0.3:0");
+  const std::string port = listener->address().substr(listener->address().rfind(':') + 1);
+  std::string how;
+  EXPECT_FALSE(answered(*network, "node7:" + port, how));
+  EXPECT_THAT(how, HasSubstr("connection to node7:" + port + " (127.0.0.2): Connection refused"));
+  EXPECT_TRUE(answered(*network, "node7:" + port, how)) << how;
+  EXPECT_EQ(how, "node7:" + port + " (127.0.0.3)");
+  EXPECT_TRUE(answered(*network, "node7:" + port, how)) << "the one that answered is kept: " << how;
+  EXPECT_FALSE(answered(*network, "node8:" + port, how)) << "each name has its own";
+}
+
+TEST(NamesWithSeveralAddresses, ListenWhereOthersCanReachThem) {
+  // 203.0.113.0/24 is nobody's: it stands for another machine.
+  const auto local = network_where({"203.0.113.1", "127.0.0.1"})->listen("node7:0");
+  EXPECT_TRUE(local->is_loopback());
+  const auto open = network_where({"127.0.0.1", "0.0.0.0"})->listen("node7:0");
+  EXPECT_FALSE(open->is_loopback());
+  EXPECT_THROW(network_where({"203.0.113.1", "203.0.113.2"})->listen("node7:0"), SystemError);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -36,6 +37,23 @@ TEST(OsError, SaysWhatCauseAndAdvice) {
       "cannot listen at 10.0.0.7:80: Address already in use (EADDRINUSE); another process has "
       "it: choose another address or stop that process");
   EXPECT_THAT(os_error("x", 99999).message(), HasSubstr("unknown error (99999)"));
+}
+
+TEST(OsError, NamesTheLimitOfOpenFilesAndHowManyThereAre) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{.rlim_cur = 64, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<Descriptor> held;
+  int error = 0;
+  while (error == 0) {
+    held.emplace_back(::dup(STDERR_FILENO));
+    if (!held.back().valid()) error = errno;
+  }
+  const Status status = os_error("cannot accept", error);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(status.code(), Code::resource_exhausted);
+  EXPECT_THAT(status.message(), HasSubstr("(ulimit -n): it is 64, and 64 are open"));
 }
 
 TEST(PosixNetwork, SocketsDoNotBlockNorLeakIntoChildren) {

@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <array>
+#include <cstdint>
+#include <cstdio>
 #include <fstream>
 #include <set>
 
@@ -81,6 +84,32 @@ TEST(JobKey, FromWrongText) {
   EXPECT_THAT(refused(std::string(42, 'A') + "!="), HasSubstr("does not decode"));
   EXPECT_THAT(refused(std::string(42, 'A') + "B="), HasSubstr("does not decode")) << "spare bits";
   EXPECT_THAT(refused(std::string(64, '0')), HasSubstr("guess"));
+}
+
+/// What the system says of the memory at this place, "VmFlags" of /proc/self/smaps.
+std::string flags_at(const void* place) {
+  const auto at = reinterpret_cast<std::uintptr_t>(place);
+  std::ifstream maps("/proc/self/smaps");
+  bool here = false;
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) here = begin <= at && at < end;
+    if (here && line.rfind("VmFlags:", 0) == 0) return line + " ";
+  }
+  return {};
+}
+
+/// F17
+TEST(JobKey, IsLeftOutOfCoreFiles) {
+  const JobKey key = counting();
+  const JobKey copy = key;
+  const PairKey derived = derive(key, {.job = "job", .generation = 1, .client = 1, .server = 0});
+  for (const auto bytes : {key.bytes(), copy.bytes(), derived.bytes()}) {
+    EXPECT_THAT(flags_at(bytes.data()), HasSubstr(" dd "));
+  }
+  const int ordinary = 0;
+  EXPECT_THAT(flags_at(&ordinary), Not(HasSubstr(" dd ")));
 }
 
 TEST(JobKey, RandomOnesDiffer) {

@@ -55,10 +55,23 @@ TEST_F(KeyTest, TheCommandOfTheMessageMakesAGoodKey) {
   EXPECT_EQ(refusal(path_), "");
 }
 
+/// As ranks read it: what docs/security.md allows.
+TEST_F(KeyTest, EveryFormOfAKeyIsTaken) {
+  write_new_key(path_);
+  const std::string raw = "\x01" + std::string(31, '\xfe');
+  for (const std::string& content :
+       {text_of(path_), std::string("AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n"), raw}) {
+    std::ofstream(path_) << content;
+    EXPECT_EQ(refusal(path_), "");
+  }
+  ASSERT_EQ(::chmod(path_.c_str(), 0400), 0);
+  EXPECT_EQ(refusal(path_), "");
+}
+
 TEST_F(KeyTest, WhatIsWrongIsSaid) {
-  EXPECT_THAT(refusal(path_), HasSubstr("cannot be opened"));
+  EXPECT_THAT(refusal(path_), HasSubstr("cannot open"));
   EXPECT_THAT(refusal(path_), HasSubstr("/dev/urandom"));
-  EXPECT_THAT(refusal(directory_.path()), HasSubstr("is no file"));
+  EXPECT_THAT(refusal(directory_.path()), HasSubstr("is not a regular file"));
   write_new_key(path_);
   ASSERT_EQ(::symlink(path_.c_str(), (path_ + "-link").c_str()), 0);
   EXPECT_THAT(refusal(path_ + "-link"), HasSubstr("symbolic link"));

@@ -83,6 +83,13 @@ Findings check_limits() {
                                     static_cast<double>(limit.rlim_cur) / kGiB),
                         "shared memory reserves much more than it uses: ulimit -v unlimited"});
   }
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    findings.push_back(
+        {Verdict::problem, "limits",
+         fmt::format("files are limited to {:.1f} GiB", static_cast<double>(limit.rlim_cur) / kGiB),
+         "shared memory counts as a file and reserves much more than it uses: "
+         "ulimit -f unlimited"});
+  }
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < kFewFiles) {
     findings.push_back({Verdict::warning, "limits",
                         fmt::format("{} open files are allowed", limit.rlim_cur),

@@ -13,33 +13,24 @@
 #include "cluster/addresses.h"
 #include "sys/address.h"
 #include "sys/host_identity.h"
+#include "sys/lookups.h"
 
 namespace lockstep::tool {
 namespace {
 
 constexpr double kSlow = 1000;  // milliseconds
+constexpr auto kPatience = std::chrono::seconds(5);
 
 struct Lookup {
   std::vector<std::string> numbers;
   std::string error;
   double milliseconds = 0;
+  bool loopback = false;
 
-  [[nodiscard]] bool loopback() const {
-    return std::any_of(numbers.begin(), numbers.end(), [](const std::string& number) {
-      return number == "::1" || number.starts_with("127.");
-    });
-  }
   [[nodiscard]] std::string text() const {
     return fmt::format("{} ({:.1f} ms)", fmt::join(numbers, ", "), milliseconds);
   }
 };
-
-std::string number_of(const addrinfo& entry) {
-  std::array<char, NI_MAXHOST> text{};
-  const int result = ::getnameinfo(entry.ai_addr, entry.ai_addrlen, text.data(), text.size(),
-                                   nullptr, 0, NI_NUMERICHOST);
-  return result == 0 ? text.data() : "?";
-}
 
 bool is_number(const std::string& host) {
   std::array<unsigned char, sizeof(in6_addr)> ignored{};
@@ -48,24 +39,21 @@ bool is_number(const std::string& host) {
 }
 
 Lookup look_up(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
+  sys::Lookups lookups;
   const auto began = std::chrono::steady_clock::now();
-  const int result = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  const auto answer = lookups.find(host, Deadline::after(kPatience));
   const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - began;
   Lookup lookup{.numbers = {}, .error = {}, .milliseconds = taken.count()};
-  if (result != 0) {
-    lookup.error = ::gai_strerror(result);
-    return lookup;
-  }
-  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
-    const std::string number = number_of(*entry);
-    if (std::find(lookup.numbers.begin(), lookup.numbers.end(), number) == lookup.numbers.end()) {
-      lookup.numbers.push_back(number);
+  if (!answer) {
+    lookup.error = fmt::format("no answer of the resolver within {} s", kPatience.count());
+  } else if (answer->error != 0) {
+    lookup.error = ::gai_strerror(answer->error);
+  } else {
+    for (const sys::SocketAddress& address : answer->addresses) {
+      lookup.numbers.push_back(address.host());
+      lookup.loopback = lookup.loopback || address.is_loopback();
     }
   }
-  ::freeaddrinfo(found);
   return lookup;
 }
 
@@ -88,7 +76,7 @@ Finding check_own_name(Matters matters) {
             needed ? "other hosts must be given a name or number that does" : ""};
   }
   const std::string what = fmt::format("this host is called {} and is {}", name, lookup.text());
-  if (needed && lookup.loopback()) {
+  if (needed && lookup.loopback) {
     return {Verdict::warning, "names", what,
             "its own name leads to itself only: take that line out of /etc/hosts, or give the "
             "cluster numbers"};
@@ -104,7 +92,7 @@ Finding check_host(const std::string& host, const std::string& address, bool own
             "check the name, /etc/hosts and the resolver, or write the address in numbers"};
   }
   const std::string what = fmt::format("{} is {}", address, lookup.text());
-  if (lookup.loopback() && !sys::host_is_named()) {
+  if (lookup.loopback && !sys::host_is_named()) {
     return {Verdict::problem, "names", what,
             own ? "this rank would listen where no other host comes: correct /etc/hosts, or give "
                   "the number under which others know this host"

@@ -8,7 +8,7 @@
 
 namespace lockstep::tool {
 
-/// `addresses` and `rank` as for joining. Blocks as long as the system's resolver does.
+/// `addresses` and `rank` as for joining. Waits some seconds for each name at most.
 Findings check_names(const std::vector<std::string>& addresses, int rank);
 
 }  // namespace lockstep::tool

@@ -1,5 +1,5 @@
-// The key that ranks prove to each other with: 32 bytes, as 64 hexadecimal digits in a file that
-// only its owner can read. Never on a command line, never in a message.
+// The key that ranks prove to each other with, in a file that only its owner can read
+// (transport/keys.h). Never on a command line, never in a message.
 #pragma once
 
 #include <string>

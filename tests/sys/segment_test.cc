@@ -1,0 +1,100 @@
+// Memory that processes share, where it is short.
+#include "sys/segment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "lockstep/error.h"
+#include "tests/sys/temporary_directory.h"
+
+namespace lockstep::sys {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+constexpr std::size_t kTiB = std::size_t{1} << 40;
+
+/// What the system says of its memory, as files.
+class FreeMemory : public testing::Test {
+ protected:
+  void write(const std::string& path, const std::string& text) {
+    const std::filesystem::path file = directory_.path() + "/" + path;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+  }
+  [[nodiscard]] std::size_t found() const {
+    return free_memory(directory_.path() + "/meminfo", directory_.path() + "/cgroup",
+                       directory_.path() + "/mount");
+  }
+  TemporaryDirectory directory_;
+};
+
+TEST_F(FreeMemory, IsWhatTheMachineHas) {
+  write("meminfo", "MemTotal: 9000 kB\nMemFree: 1000 kB\nMemAvailable: 4096 kB\n");
+  EXPECT_EQ(found(), 4 * kMiB);
+}
+
+TEST_F(FreeMemory, IsUnlimitedWhereNothingIsSaid) { EXPECT_EQ(found(), SIZE_MAX); }
+
+TEST_F(FreeMemory, IsWhatTheGroupAndThoseAboveItLeave) {
+  write("meminfo", "MemAvailable: 1048576 kB\n");
+  write("cgroup", "0::/pod/container\n");
+  write("mount/pod/memory.max", std::to_string(64 * kMiB));
+  write("mount/pod/memory.current", std::to_string(60 * kMiB));
+  write("mount/pod/container/memory.max", "max\n");
+  EXPECT_EQ(found(), 4 * kMiB);
+  // Files that were read give way.
+  write("mount/pod/memory.stat", "anon 5\ninactive_file 1048576\nactive_file 1048576\n");
+  EXPECT_EQ(found(), 6 * kMiB);
+  write("mount/pod/container/memory.max", std::to_string(3 * kMiB));
+  write("mount/pod/container/memory.current", std::to_string(1 * kMiB));
+  EXPECT_EQ(found(), 2 * kMiB);
+}
+
+TEST_F(FreeMemory, KnowsTheFirstVersionOfGroups) {
+  write("meminfo", "MemAvailable: 1048576 kB\n");
+  write("cgroup", "4:memory:/job\n2:cpu,cpuacct:/\n");
+  write("mount/memory/job/memory.limit_in_bytes", std::to_string(64 * kMiB));
+  write("mount/memory/job/memory.usage_in_bytes", std::to_string(80 * kMiB));
+  EXPECT_EQ(found(), 0U);
+  write("mount/memory/job/memory.stat", "total_inactive_file 33554432\n");
+  EXPECT_EQ(found(), 16 * kMiB);
+}
+
+TEST(Segment, MoreThanThereIsIsRefusedWithBothNumbers) {
+  Segment segment = Segment::create("lockstep", kTiB);
+  const Status status = segment.commit(0, kTiB);
+  EXPECT_EQ(status.kind(), ErrorKind::system_error);
+  EXPECT_EQ(status.code(), Code::resource_exhausted);
+  EXPECT_THAT(status.message(),
+              AllOf(HasSubstr("cannot have 1048576.0 MiB of shared memory"),
+                    HasSubstr("MiB are free here; raise the memory limit of the container")));
+  EXPECT_TRUE(segment.commit(0, kMiB).ok()) << "what there is can still be had";
+}
+
+/// D28: without a look at the limit first, SIGXFSZ would end this test.
+TEST(Segment, ALimitOfFileSizesIsNamed) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit little{.rlim_cur = 1000 * 1024, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &little), 0);
+  std::string said;
+  try {
+    (void)Segment::create("lockstep", kTiB);
+  } catch (const SystemError& error) {
+    EXPECT_EQ(error.code(), Code::resource_exhausted);
+    said = error.what();
+  }
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_THAT(said, AllOf(HasSubstr("1048576 MiB of room for shared memory"),
+                          HasSubstr("(ulimit -f): it is 1024000 bytes")));
+}
+
+}  // namespace
+}  // namespace lockstep::sys
