@@ -26,8 +26,8 @@ TEST(RankEnvironment, SaysWhoAndWhere) {
                                  "LOCKSTEP_GENERATION_HINT=3", "LOCKSTEP_LAUNCHER_PID=77"}));
   EXPECT_THAT(all, Contains("TF_CONFIG={\"cluster\":{\"worker\":[\"a:10\",\"b:10\",\"b:11\"]},"
                             "\"task\":{\"type\":\"worker\",\"index\":2}}"));
-  for (const char* name :
-       {"LOCKSTEP_KEY_FILE", "LOCKSTEP_BIND", "LOCKSTEP_INSECURE", "LOCKSTEP_PLAINTEXT_DATA"}) {
+  for (const char* name : {"LOCKSTEP_KEY_FILE", "LOCKSTEP_BIND", "LOCKSTEP_INSECURE",
+                           "LOCKSTEP_PLAINTEXT_DATA", "LOCKSTEP_HISTORY_DIR"}) {
     EXPECT_THAT(all, Not(Contains(StartsWith(name)))) << "nobody told it";
   }
 }
@@ -53,9 +53,11 @@ TEST(RankEnvironment, KeyAndSecurityAsTold) {
   cluster.bind = "10.0.0.1";
   cluster.insecure = true;
   cluster.plaintext_data = true;
+  cluster.history_dir = "/logs";
   const auto all = rank_environment({"LOCKSTEP_KEY=k"}, cluster, 0);
   EXPECT_THAT(all, IsSupersetOf({"LOCKSTEP_KEY_FILE=/run/key", "LOCKSTEP_BIND=10.0.0.1",
-                                 "LOCKSTEP_INSECURE=1", "LOCKSTEP_PLAINTEXT_DATA=1"}));
+                                 "LOCKSTEP_INSECURE=1", "LOCKSTEP_PLAINTEXT_DATA=1",
+                                 "LOCKSTEP_HISTORY_DIR=/logs"}));
   EXPECT_THAT(all, Not(Contains("LOCKSTEP_KEY=k"))) << "two keys";
 }
 

@@ -71,6 +71,27 @@ std::string transports(const std::vector<Pair>& pairs) {
   return text;
 }
 
+/// What plan::parse_costs reads: the middle of each class of links.
+std::string costs(const std::vector<Pair>& pairs) {
+  std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> by_class;
+  for (const Pair& pair : pairs) {
+    auto& [latencies, bandwidths] = by_class[pair.transport == "shared memory" ? "memory" : "tcp"];
+    latencies.push_back(pair.latency);
+    bandwidths.push_back(pair.bandwidth);
+  }
+  const auto middle = [](std::vector<double>& values) {
+    const auto at = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+    std::nth_element(values.begin(), at, values.end());
+    return *at;
+  };
+  std::vector<std::string> terms;
+  for (auto& [name, figures] : by_class) {
+    terms.push_back(fmt::format("{0}.alpha={1:.3g},{0}.bandwidth={2:.3g}", name,
+                                middle(figures.first), middle(figures.second) * 1e9));
+  }
+  return fmt::format("{}", fmt::join(terms, ","));
+}
+
 }  // namespace
 
 std::string diagnosis_text(const Diagnosis& diagnosis) {
@@ -93,6 +114,8 @@ std::string diagnosis_text(const Diagnosis& diagnosis) {
             matrix(diagnosis, &Pair::latency);
     text += "bandwidth in GB/s: messages of 1 MiB, one way at a time\n" +
             matrix(diagnosis, &Pair::bandwidth);
+    text +=
+        fmt::format("to choose algorithms by these: LOCKSTEP_COSTS={}\n", costs(diagnosis.pairs));
   }
   return text + fmt::format("{} problem{}, {} warning{}\n", problems, problems == 1 ? "" : "s",
                             warnings, warnings == 1 ? "" : "s");

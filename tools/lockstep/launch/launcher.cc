@@ -150,6 +150,9 @@ class Launcher {
                             .restarts = restarts,
                             .launcher_pid = pid};
     give_addresses(options_, directory.path(), cluster);
+    if (!options_.log_dir.empty()) {
+      cluster.history_dir = std::filesystem::absolute(options_.log_dir).string();
+    }
     if (!options_.key_file.empty()) {
       cluster.key_file = std::filesystem::absolute(options_.key_file).string();
     } else if (options_.placement.one_host() && !options_.insecure && !key_in_environment()) {

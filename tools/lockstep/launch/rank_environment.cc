@@ -42,6 +42,7 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& own,
   }
   if (cluster.insecure) ours.emplace_back("LOCKSTEP_INSECURE", "1");
   if (cluster.plaintext_data) ours.emplace_back("LOCKSTEP_PLAINTEXT_DATA", "1");
+  if (!cluster.history_dir.empty()) ours.emplace_back("LOCKSTEP_HISTORY_DIR", cluster.history_dir);
   for (const auto& [name, value] : ours) replaced.insert(name);
 
   std::vector<std::string> all;

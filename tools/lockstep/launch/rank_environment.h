@@ -2,7 +2,7 @@
 //
 //   LOCKSTEP_RANK LOCKSTEP_SIZE LOCKSTEP_LOCAL_RANK LOCKSTEP_LOCAL_SIZE LOCKSTEP_ADDRESSES
 //   LOCKSTEP_GENERATION_HINT LOCKSTEP_LAUNCHER_PID TF_CONFIG, and if told: LOCKSTEP_BIND
-//   LOCKSTEP_KEY_FILE LOCKSTEP_INSECURE LOCKSTEP_PLAINTEXT_DATA
+//   LOCKSTEP_KEY_FILE LOCKSTEP_INSECURE LOCKSTEP_PLAINTEXT_DATA LOCKSTEP_HISTORY_DIR
 #pragma once
 
 #include <string>
@@ -21,6 +21,7 @@ struct ClusterSettings {
   std::string key_file = {};            // empty: not told
   bool insecure = false;
   bool plaintext_data = false;
+  std::string history_dir = {};  // empty: not told
   int restarts = 0;
   int launcher_pid = 0;
 };
