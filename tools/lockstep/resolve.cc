@@ -111,7 +111,7 @@ int run(Detail detail) {
     fmt::print("ignored    {} {}\n", ignored.source, ignored.reason);
   }
   fmt::print(
-      "order      LOCKSTEP_RANK with LOCKSTEP_ADDRESSES, TF_CONFIG, torchrun, Open MPI or MPICH, "
+      "order      TF_CONFIG, LOCKSTEP_RANK with LOCKSTEP_ADDRESSES, torchrun, Open MPI or MPICH, "
       "Slurm\n");
   return 0;
 }
