@@ -276,6 +276,27 @@ TEST(MultiWorker, AnExceptionOfOneStepIsTheOthersPeerLost) {
   EXPECT_EQ(told, 2);
 }
 
+// B7, B8: of two variables that look alike one would silently become the other.
+TEST(MultiWorker, VariablesMadeInAnotherOrderAreFoundByName) {
+  std::atomic<int> told = 0;
+  EXPECT_THROW(run_workers({.workers = 2},
+                           [&](MultiWorkerMirroredStrategy& strategy) {
+                             const auto scope = strategy.scope();
+                             const bool chief = strategy.is_chief();
+                             try {
+                               variable(chief ? "first" : "second", torch::zeros({2}));
+                               variable(chief ? "second" : "first", torch::ones({2}));
+                             } catch (const Mismatch& mismatch) {
+                               EXPECT_THAT(mismatch.what(), HasSubstr("\"first\""));
+                               EXPECT_THAT(mismatch.what(), HasSubstr("\"second\""));
+                               ++told;
+                               throw;
+                             }
+                           }),
+               Mismatch);
+  EXPECT_EQ(told, 2);
+}
+
 TEST(MultiWorker, WorkersWithOtherNetsAreFound) {
   EXPECT_THROW(run_workers({.workers = 2},
                            [](MultiWorkerMirroredStrategy& strategy) {
