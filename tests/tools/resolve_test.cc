@@ -89,8 +89,9 @@ TEST(Resolve, Launchers) {
 TEST(Resolve, ATaskThatIsNotTold) {
   const Result result = resolve({{"TF_CONFIG", R"({"cluster": {"worker": ["a:1", "b:1"]}})"}});
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.out, AllOf(HasSubstr("task type  not told"), HasSubstr("task id    not told"),
-                                Not(HasSubstr("leader"))));
+  EXPECT_THAT(result.out, AllOf(HasSubstr("task type  not told  (a program that joins needs it: "
+                                          "TF_CONFIG, \"task\", \"type\")"),
+                                HasSubstr("task id    not told"), Not(HasSubstr("leader"))));
 }
 
 TEST(Resolve, ExplainsWhatWasIgnored) {
