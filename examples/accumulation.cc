@@ -1,5 +1,7 @@
 // Large batches in little memory: the gradients of several backward passes add up on each replica,
-// and are summed over the replicas once.
+// and are summed over the replicas once. One worker or several:
+//
+//   lockstep launch -n 2 -- ./accumulation
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
 
@@ -10,14 +12,15 @@ namespace ls = lockstep;
 using torch::Tensor;
 
 // Two passes over 64 rows in steps of 16, each of which is so many batches; gives the weight.
-Tensor train(ls::Strategy& strategy, int batches_a_step) {
+Tensor train(ls::MultiWorkerMirroredStrategy& strategy, int batches_a_step) {
   const auto net = strategy.create<torch::nn::Linear>(4, 1);
   net.variables()[0].assign(torch::zeros({1, 4}));
   net.variables()[1].assign(torch::zeros({1}));
   const auto sgd = strategy.optimizer<torch::optim::SGD>(net, torch::optim::SGDOptions(0.1));
   const Tensor x = torch::linspace(-1, 1, 64 * 4).view({64, 4});
-  const auto data = strategy.distribute(
-      ls::data::from_tensor_slices(x).batch(ls::GlobalBatch{16 / batches_a_step}));
+  const auto data = strategy.distribute(ls::data::from_tensor_slices(x)
+                                            .batch(ls::GlobalBatch{16 / batches_a_step})
+                                            .with_options({ls::AutoShardPolicy::data}));
 
   int batches = 0;
   for (int epoch = 0; epoch < 2; ++epoch) {
@@ -36,15 +39,21 @@ Tensor train(ls::Strategy& strategy, int batches_a_step) {
           net, sgd, batch);
     }
   }
-  std::printf("%2d batches, %d steps\n", batches, static_cast<int>(sgd.iterations()));
+  if (strategy.is_chief()) {
+    std::printf("%2d batches, %d steps\n", batches, static_cast<int>(sgd.iterations()));
+  }
   return net[0]->weight.detach();
 }
 
-int main() {
-  ls::MirroredStrategy strategy({.devices = {"CPU:0", "CPU:1"}});
+int main() try {
+  ls::MultiWorkerMirroredStrategy strategy({.devices = {"CPU:0", "CPU:1"}});  // of each worker
   const auto scope = strategy.scope();
   const Tensor at_once = train(strategy, 1);
   const Tensor in_parts = train(strategy, 4);
+  if (!strategy.is_chief()) return 0;
   std::printf("the same weights up to rounding: %s\n",
               torch::allclose(at_once, in_parts) ? "yes" : "no");
+} catch (const ls::Error& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
 }

@@ -1,6 +1,8 @@
 // An optimizer by hand: momentum whose early steps are corrected for its start at zero. It has a
 // velocity for each weight (a slot, beside the weight), and a power of the momentum for the whole
-// (a non-slot variable).
+// (a non-slot variable). One worker or several:
+//
+//   lockstep launch -n 2 -- ./momentum
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
 
@@ -23,7 +25,7 @@ class Momentum {
     }
   }
 
-  // In a step function: one call for all replicas, with the gradients of all.
+  // In a step function: one call for all replicas of a worker, with the gradients of all.
   void apply(ls::ReplicaContext& replica, const std::vector<Tensor>& gradients) {
     replica.merge_call(
         [this](ls::Strategy& strategy, const std::vector<ls::PerReplica<Tensor>>& all) {
@@ -54,24 +56,28 @@ class Momentum {
   double rate_;
 };
 
-int main() {
-  ls::MirroredStrategy strategy({.devices = {"CPU:0", "CPU:1"}});
+int main() try {
+  ls::MultiWorkerMirroredStrategy strategy({.devices = {"CPU:0", "CPU:1"}});  // of each worker
   const auto scope = strategy.scope();
   const auto w = ls::variable("w", 0.0, {.trainable = true});
   const auto b = ls::variable("b", 0.0, {.trainable = true});
   Momentum momentum(strategy, {w, b}, 0.1);
 
-  // y = 3 x + 1; replica 0 has x = 1, 2, replica 1 has x = -1, -2.
+  // y = 3 x + 1; even replicas have x = 1, 2, odd ones x = -1, -2.
   for (int step = 1; step <= 200; ++step) {
     strategy.run([&](ls::ReplicaContext& replica) {
-      const double sign = replica.replica_id_in_sync_group() == 0 ? 1 : -1;
+      const double sign = replica.replica_id_in_sync_group() % 2 == 0 ? 1 : -1;
       const Tensor x = torch::tensor({1.0F, 2.0F}) * sign;
-      const Tensor loss = (w * x + b - (3 * x + 1)).square().sum() / 4;
+      const int rows = 2 * replica.num_replicas_in_sync();
+      const Tensor loss = (w * x + b - (3 * x + 1)).square().sum() / rows;
       momentum.apply(replica, torch::autograd::grad({loss}, {w.read(), b.read()}));
     });
-    if (step == 1 || step == 200) {
+    if (strategy.is_chief() && (step == 1 || step == 200)) {
       std::printf("step %3d  w = %.3f, b = %.3f\n", step, w.read().item<double>(),
                   b.read().item<double>());
     }
   }
+} catch (const ls::Error& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
 }

@@ -8,6 +8,7 @@
 #include <torch/torch.h>
 
 #include <cstdio>
+#include <exception>
 
 namespace ls = lockstep;
 using torch::Tensor;
@@ -61,8 +62,8 @@ void train(const char* file) {
 int main(int argc, char** argv) {
   try {
     train(argc > 1 ? argv[1] : nullptr);
-  } catch (const ls::Error& error) {
-    std::fprintf(stderr, "%s\n", error.what());  // names the worker that is to blame
+  } catch (const std::exception& error) {  // an ls::Error names the worker that is to blame
+    std::fprintf(stderr, "%s\n", error.what());
     return 1;
   }
 }

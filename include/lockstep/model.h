@@ -5,8 +5,9 @@
 //   for (const Variable& w : net.variables()) ...   // the parameters, as mirrored variables
 //
 // The first copy is constructed as it would be alone; the others take over its parameters and
-// buffers, and those of other workers the chief's. Constructing leaves libtorch's default generator
-// as one construction would. A parameter that a module has under two names is one variable.
+// buffers, and those of other workers the chief's, and all compare digests. Constructing leaves
+// libtorch's default generator as one construction would. A parameter that a module has under two
+// names is one variable.
 //
 // Buffers (running statistics of batch normalisation) belong to their replica: each follows the
 // rows that its replica saw. sync_buffers() makes them equal, before saving or evaluating.
@@ -46,11 +47,14 @@ class DefaultGeneratorState {
 };
 
 /// Makes `copy` equal to `first`: parameters and buffers by name. InvalidUsage if they differ in
-/// names or shapes.
+/// names, shapes or element types.
 void take_over(torch::nn::Module& copy, const torch::nn::Module& first, int replica);
 /// The chief's parameters and buffers, and whether all workers have the same net; nothing to do for
 /// one worker.
 void take_from_chief(Strategy& strategy, torch::nn::Module& first);
+/// Mismatch naming the first replica, of all workers, whose parameters and buffers are not those of
+/// replica 0.
+void require_equal_copies(Strategy& strategy, const std::vector<torch::nn::Module*>& copies);
 /// The parameters of all copies as variables; one that appears twice in a module is one variable.
 std::vector<Variable> parameters_as_variables(Strategy& strategy,
                                               const std::vector<torch::nn::Module*>& copies);
@@ -121,6 +125,7 @@ Model<Net> Strategy::create(const Args&... args) {
     modules.push_back(&detail::module_of(*copies.back()));
     detail::take_over(*modules.back(), *modules.front(), i);
   }
+  detail::require_equal_copies(*this, modules);
   std::vector<Variable> variables = detail::parameters_as_variables(*this, modules);
   return Model<Net>(std::move(copies), std::move(variables), shared_core());
 }

@@ -31,7 +31,9 @@ struct MultiWorkerOptions {
   Communication communication = Communication::automatic;
   /// Who the workers are. Default: what the environment says (docs/cluster.md).
   std::optional<AnyClusterResolver> cluster_resolver = {};
-  /// Of this worker; the same number on each. Default: all GPUs, else CPU:0.
+  /// Of this worker; the same number on each. Default: as many GPUs as a cluster_resolver given
+  /// here says that a task has, else CPU:0. TF_CONFIG and launchers do not say: all GPUs, else
+  /// CPU:0.
   DeviceList devices = {};
   ReplicaOptions replicas = {};
   PackBytes bytes_per_pack = 0;

@@ -6,8 +6,9 @@
 // The first of these decides:
 //
 //   1. the resolver that the caller gives
-//   2. LOCKSTEP_RANK and LOCKSTEP_ADDRESSES, which `lockstep launch` sets
-//   3. TF_CONFIG with a "cluster"
+//   2. TF_CONFIG with a "cluster"; left to 3 if that is the same one, as `lockstep launch` sets
+//   both
+//   3. lockstep launch     LOCKSTEP_RANK, LOCKSTEP_ADDRESSES
 //   4. torchrun            RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
 //   5. Open MPI / MPICH    OMPI_COMM_WORLD_RANK, ... / PMI_RANK, ...; left to Slurm if that says
 //   the

@@ -51,7 +51,8 @@ struct StepRecord {
   std::vector<std::pair<std::string, Tensor>> tensors;
 };
 
-/// An optimizer of the same type and options over other variables, in the same order.
+/// An optimizer of the same type, with the options that the other has now, over the variables of
+/// the same names. InvalidUsage naming one that is not among them.
 DistributedOptimizer optimizer_like(const DistributedOptimizer& other, Strategy& strategy,
                                     const std::vector<Variable>& variables);
 /// Keeps the summed gradients of steps from here on; the last step's as "gradient of NAME".
@@ -69,7 +70,14 @@ class GradientRecorder {
 };
 
 void require_unused(const DistributedOptimizer& optimizer, const VerifyOptions& options);
-void copy_tensors(const torch::nn::Module& from, torch::nn::Module& to);
+/// Parameters and buffers, which of them are frozen, and for each submodule whether it trains.
+void copy_state(const torch::nn::Module& from, torch::nn::Module& to);
+/// A net of one replica; libtorch's default generator is left as it is.
+template <class Net, class... Args>
+Model<Net> create_beside(Strategy& strategy, const Args&... args) {
+  const DefaultGeneratorState as_before;
+  return strategy.create<Net>(args...);
+}
 void add_parameters(StepRecord& record, const std::vector<Variable>& variables);
 /// Mismatch naming the first tensor in which they differ.
 void compare_steps(const StepRecord& distributed, const StepRecord& single, int step,
@@ -104,8 +112,8 @@ void verify_against_single(Strategy& strategy, const Model<Net>& net,
   detail::require_unused(optimizer, options);
   const detail::OutsideOfScopes outside;
   OneDeviceStrategy single("CPU:0");
-  const Model<Net> alone = single.create<Net>(args...);
-  detail::copy_tensors(detail::module_of(net[0]), detail::module_of(alone[0]));
+  const Model<Net> alone = detail::create_beside<Net>(single, args...);
+  detail::copy_state(detail::module_of(net[0]), detail::module_of(alone[0]));
   const DistributedOptimizer single_optimizer =
       detail::optimizer_like(optimizer, single, alone.variables());
   const detail::GradientRecorder gradients(optimizer);

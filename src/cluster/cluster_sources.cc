@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "cluster/addresses.h"
 #include "cluster/placement.h"
 #include "cluster/text.h"
 #include "lockstep/error.h"
@@ -27,7 +30,7 @@ std::string set_among(const EnvironmentView& variables, std::initializer_list<co
 
 std::optional<Remark> no_remark(const EnvironmentView&) { return std::nullopt; }
 
-// Our own.
+// LOCKSTEP_RANK and LOCKSTEP_ADDRESSES.
 
 Found launch_resolver(const EnvironmentView& variables) {
   if (!variables("LOCKSTEP_RANK") && !variables("LOCKSTEP_ADDRESSES")) return nullptr;
@@ -48,10 +51,38 @@ std::optional<Claim> launch_claim(const EnvironmentView& variables) {
 
 // TF_CONFIG.
 
-Found tf_config_resolver(const EnvironmentView& variables) {
+Found tf_config_with_cluster(const EnvironmentView& variables) {
   if (!variables("TF_CONFIG")) return nullptr;
   auto resolver = std::make_shared<TfConfigResolver>(TaskOptions{}, variables);
   if (!resolver->cluster_spec()) return nullptr;
+  return resolver;
+}
+
+/// Whether an address of TF_CONFIG and one of LOCKSTEP_ADDRESSES may be those of one rank: within a
+/// host `lockstep launch` has sockets for itself, and ports of localhost for others.
+bool may_be_one_rank(const std::string& told, const std::string& launched) {
+  return told == launched || launched.empty() ||
+         (launched.starts_with("unix:") && (told.empty() || is_loopback(told)));
+}
+
+/// `lockstep launch` describes its ranks in TF_CONFIG, too, for other programs.
+bool is_left_to_launch(const EnvironmentView& variables, const ClusterResolver& resolver) {
+  try {
+    const Found launch = launch_resolver(variables);
+    if (!launch) return false;
+    const Placement told = placement_of(resolver);
+    const Placement launched = placement_of(*launch);
+    return told.rank == launched.rank &&
+           std::equal(told.addresses.begin(), told.addresses.end(), launched.addresses.begin(),
+                      launched.addresses.end(), may_be_one_rank);
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
+Found tf_config_resolver(const EnvironmentView& variables) {
+  Found resolver = tf_config_with_cluster(variables);
+  if (!resolver || is_left_to_launch(variables, *resolver)) return nullptr;
   return resolver;
 }
 
@@ -62,7 +93,7 @@ FoundIn tf_config_found_in(const EnvironmentView&) {
 }
 
 std::optional<Claim> tf_config_claim(const EnvironmentView& variables) {
-  const Found resolver = tf_config_resolver(variables);
+  const Found resolver = tf_config_with_cluster(variables);
   if (!resolver) return std::nullopt;
   const Placement placement = placement_of(*resolver);
   return Claim{.source = "TF_CONFIG", .rank = placement.rank, .size = placement.size()};
@@ -71,6 +102,10 @@ std::optional<Claim> tf_config_claim(const EnvironmentView& variables) {
 std::optional<Remark> tf_config_remark(const EnvironmentView& variables) {
   if (!variables("TF_CONFIG")) return std::nullopt;
   const TfConfigResolver resolver({}, variables);
+  if (resolver.cluster_spec()) {
+    return Remark{
+        {"TF_CONFIG", "says the same as LOCKSTEP_ADDRESSES, which knows more about the ranks"}};
+  }
   if (resolver.task_type() || resolver.task_id()) {
     return Remark{{"TF_CONFIG", R"(has "task" but no "cluster")"}, Weight::warning};
   }
@@ -169,8 +204,8 @@ std::optional<Remark> slurm_remark(const EnvironmentView& variables) {
 }
 
 constexpr ClusterSource kSources[] = {
-    {"LOCKSTEP_ADDRESSES", launch_resolver, launch_found_in, launch_claim, no_remark},
     {"TF_CONFIG", tf_config_resolver, tf_config_found_in, tf_config_claim, tf_config_remark},
+    {"LOCKSTEP_ADDRESSES", launch_resolver, launch_found_in, launch_claim, no_remark},
     {"torchrun", torchrun_resolver, torchrun_found_in, torchrun_claim, torchrun_remark},
     {"MPI", mpi_resolver, mpi_found_in, mpi_claim, mpi_remark},
     {"Slurm", slurm_resolver, slurm_found_in, slurm_claim, slurm_remark},

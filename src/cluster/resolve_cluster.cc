@@ -39,7 +39,7 @@ std::optional<Remark> remark_beside(const ClusterResolver& taken, const ClusterS
     if (claim->source == taken.source()) return std::nullopt;
     const auto own = claim_of(taken);
     const bool same = own && own->rank == claim->rank && own->size == claim->size;
-    if (same) return Remark{{claim->source, "says the same"}};
+    if (same) return Remark{{claim->source, "says the same rank and size"}};
     return Remark{{claim->source, fmt::format("says rank {} of {}", claim->rank, claim->size)},
                   own ? Remark::Weight::warning : Remark::Weight::info};
   } catch (const ConfigError& e) {

@@ -20,6 +20,15 @@ at::Generator default_generator() { return at::detail::getDefaultCPUGenerator();
 
 using Named = torch::OrderedDict<std::string, Tensor>;
 
+std::uint64_t digest_of(const std::vector<Tensor>& tensors, std::uint64_t seed = 0) {
+  std::uint64_t digest = seed;
+  for (const Tensor& tensor : tensors) {
+    const Tensor dense = (tensor.is_sparse() ? tensor.to_dense() : tensor).detach().contiguous();
+    digest = XXH3_64bits_withSeed(dense.data_ptr(), dense.nbytes(), digest);
+  }
+  return digest;
+}
+
 void copy_all(const Named& to, const Named& from, const char* what, int replica) {
   const at::NoGradGuard not_recorded;
   if (to.size() != from.size()) {
@@ -30,11 +39,13 @@ void copy_all(const Named& to, const Named& from, const char* what, int replica)
   }
   for (const auto& item : from) {
     const Tensor* target = to.find(item.key());
-    if (target == nullptr || target->sizes() != item.value().sizes()) {
+    if (target == nullptr || target->sizes() != item.value().sizes() ||
+        target->scalar_type() != item.value().scalar_type()) {
       throw InvalidUsage(fmt::format(
-          "create: replica {}'s module has no {} '{}' of shape {}: the constructor must build the "
-          "same module every time",
-          replica, what, item.key(), tensor::shape_text(item.value())));
+          "create: replica {}'s module has no '{}' of shape {} and type {} among its {}: the "
+          "constructor must build the same module every time",
+          replica, item.key(), tensor::shape_text(item.value()),
+          c10::toString(item.value().scalar_type()), what));
     }
     if (target->is_same(item.value())) {
       throw InvalidUsage(fmt::format(
@@ -83,6 +94,27 @@ void take_from_chief(Strategy& strategy, torch::nn::Module& first) {
   workers->broadcast(tensors, "create");
 }
 
+void require_equal_copies(Strategy& strategy, const std::vector<torch::nn::Module*>& copies) {
+  Workers* workers = strategy.core().workers();
+  if (workers == nullptr && copies.size() == 1) return;
+  std::vector<std::int64_t> digests;
+  for (const torch::nn::Module* copy : copies) {
+    digests.push_back(
+        static_cast<std::int64_t>(digest_of(copy->buffers(), digest_of(copy->parameters()))));
+  }
+  if (workers != nullptr) digests = workers->gather(digests, "create: digests of the copies");
+  for (std::size_t i = 1; i < digests.size(); ++i) {
+    if (digests[i] == digests[0]) continue;
+    const auto worker = static_cast<int>(i / copies.size());
+    throw Mismatch(
+        fmt::format("create: the parameters and buffers of replica {} (worker {}) differ from "
+                    "replica 0's, which it took over: something has written one of them since, "
+                    "such as the constructor of another copy",
+                    i, worker),
+        Code::data_loss, {worker});
+  }
+}
+
 void sync_buffers(StrategyCore& core, const std::vector<torch::nn::Module*>& copies,
                   BufferSync how) {
   const CrossEntry entry(core, "sync_buffers");
@@ -106,14 +138,7 @@ void sync_buffers(StrategyCore& core, const std::vector<torch::nn::Module*>& cop
   }
 }
 
-std::uint64_t digest_of(const torch::nn::Module& module) {
-  std::uint64_t digest = 0;
-  for (const Tensor& parameter : module.parameters()) {
-    const Tensor dense = parameter.detach().contiguous();
-    digest = XXH3_64bits_withSeed(dense.data_ptr(), dense.nbytes(), digest);
-  }
-  return digest;
-}
+std::uint64_t digest_of(const torch::nn::Module& module) { return digest_of(module.parameters()); }
 
 std::vector<Variable> parameters_as_variables(Strategy& strategy,
                                               const std::vector<torch::nn::Module*>& copies) {

@@ -66,6 +66,23 @@ std::optional<coll::JoinOptions> cluster_of(const ClusterResolver& resolver) {
   return join;
 }
 
+/// Those given; else as many GPUs as the resolver says a task has, or the CPU. Empty: whatever is
+/// here. TF_CONFIG does not say, and launchers' variables need not.
+DeviceList devices_of(const MultiWorkerOptions& options, const ClusterResolver& resolver) {
+  if (!options.devices.empty()) return options.devices;
+  const std::map<std::string, int> told = resolver.num_accelerators();
+  const auto gpus = told.find("GPU");
+  const bool of_environment =
+      !options.cluster_resolver || dynamic_cast<const TfConfigResolver*>(&resolver) != nullptr;
+  if (gpus == told.end() && of_environment) return {};
+  DeviceList devices;
+  for (int i = 0; gpus != told.end() && i < gpus->second; ++i) {
+    devices.emplace_back(fmt::format("GPU:{}", i));
+  }
+  if (devices.empty()) devices.emplace_back("CPU:0");
+  return devices;
+}
+
 std::shared_ptr<coll::Session> session_of(const MultiWorkerOptions& options,
                                           const ClusterResolver& resolver, int local) {
   if (options.session) return options.session;
@@ -99,7 +116,8 @@ std::shared_ptr<StrategyCore> multi_worker_core(const MultiWorkerOptions& option
   CoreOptions core;
   core.name = kName;
   core.device_table = options.device_table ? *options.device_table : DeviceTable::machine();
-  core.worker_devices = detail::checked_devices(kName, options.devices, core.device_table);
+  core.worker_devices =
+      detail::checked_devices(kName, devices_of(options, resolver), core.device_table);
   core.parameter_devices = core.worker_devices;
   core.replicas = options.replicas;
   const auto local = static_cast<int>(core.worker_devices.size());
@@ -119,7 +137,14 @@ std::shared_ptr<StrategyCore> multi_worker_core(const MultiWorkerOptions& option
   // One seed for all, so that a replica's numbers do not depend on where it runs.
   const std::uint64_t own =
       options.replicas.seed.value_or(at::detail::getDefaultCPUGenerator().current_seed());
-  core.replicas.seed = core.workers->from_chief(own, "seed");
+  const std::uint64_t seed = core.workers->from_chief(own, "seed");
+  if (options.replicas.seed && *options.replicas.seed != seed) {
+    log_warning(
+        "{}: worker {} was given the seed {}, the chief has {}: the chief's counts. Give all "
+        "workers the same replicas.seed",
+        kName, core.workers->index(), own, seed);
+  }
+  core.replicas.seed = seed;
   return std::make_shared<StrategyCore>(std::move(core));
 }
 

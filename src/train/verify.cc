@@ -4,6 +4,8 @@
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "strategy/thread_context.h"
 #include "train/optimizer_core.h"
 
@@ -17,7 +19,26 @@ OutsideOfScopes::~OutsideOfScopes() = default;
 
 DistributedOptimizer optimizer_like(const DistributedOptimizer& other, Strategy& strategy,
                                     const std::vector<Variable>& variables) {
-  return DistributedOptimizer(other.core().over(strategy, variables));
+  // The optimizer may have them in another order, and not all.
+  std::vector<Variable> its_own;
+  for (const Variable& stepped : other.core().parameters().variables) {
+    const auto found = std::find_if(variables.begin(), variables.end(), [&](const Variable& each) {
+      return each.name() == stepped.name();
+    });
+    if (found == variables.end()) {
+      throw InvalidUsage(
+          fmt::format("verify_against_single: the optimizer steps {}, which is no parameter of the "
+                      "net that is to be verified",
+                      stepped.name()));
+    }
+    its_own.push_back(*found);
+  }
+  const DistributedOptimizer like(other.core().over(strategy, its_own));
+  // Rates and the rest as they are now: the program may have changed them.
+  const auto& now = other.core().optimizer(0).param_groups();
+  auto& groups = like.core().optimizer(0).param_groups();
+  for (std::size_t i = 0; i < groups.size(); ++i) groups[i].set_options(now[i].options().clone());
+  return like;
 }
 
 GradientRecorder::GradientRecorder(const DistributedOptimizer& optimizer) : optimizer_(optimizer) {
@@ -47,15 +68,31 @@ void require_unused(const DistributedOptimizer& optimizer, const VerifyOptions& 
   }
 }
 
-void copy_tensors(const torch::nn::Module& from, torch::nn::Module& to) {
+namespace {
+
+void copy_modes(const torch::nn::Module& from, torch::nn::Module& to) {
+  to.train(from.is_training());  // and everything below, which then says otherwise
+  const auto children = from.children();
+  const auto copies = to.children();
+  for (std::size_t i = 0; i < children.size(); ++i) copy_modes(*children[i], *copies[i]);
+}
+
+}  // namespace
+
+void copy_state(const torch::nn::Module& from, torch::nn::Module& to) {
   const at::NoGradGuard not_recorded;
+  const auto parameters = to.named_parameters();
   for (const auto& item : from.named_parameters()) {
-    to.named_parameters()[item.key()].copy_(item.value());
+    Tensor copy = parameters[item.key()];
+    copy.copy_(item.value());
+    copy.requires_grad_(item.value().requires_grad());
   }
+  const auto buffers = to.named_buffers();
   for (const auto& item : from.named_buffers()) {
-    to.named_buffers()[item.key()].copy_(item.value());
+    Tensor copy = buffers[item.key()];
+    copy.copy_(item.value());
   }
-  to.train(from.is_training());
+  copy_modes(from, to);
 }
 
 void add_parameters(StepRecord& record, const std::vector<Variable>& variables) {

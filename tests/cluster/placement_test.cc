@@ -154,8 +154,9 @@ TEST(Placement, PrecedenceAndOneWarningAboutOthers) {
   expect(kSlurm, "Slurm", 5, "");
   expect(kOpenMpi, "Open MPI", 4, "Slurm says rank 5 of 6");
   expect(kTorchrun, "torchrun", 3, "Open MPI says rank 4 of 5, Slurm says rank 5 of 6");
-  expect(kTfConfig, "TF_CONFIG", 2, "torchrun says rank 3 of 4, Open MPI says rank 4 of 5");
-  expect(kOwn, "LOCKSTEP_ADDRESSES", 1, "TF_CONFIG says rank 2 of 3, torchrun says rank 3 of 4");
+  expect(kOwn, "LOCKSTEP_ADDRESSES", 1, "torchrun says rank 3 of 4, Open MPI says rank 4 of 5");
+  expect(kTfConfig, "TF_CONFIG", 2,
+         "LOCKSTEP_ADDRESSES says rank 1 of 2, torchrun says rank 3 of 4");
 }
 
 TEST(Placement, ContradictionsInRankOrInSizeAlone) {
@@ -172,7 +173,7 @@ TEST(Placement, ContradictionsInRankOrInSizeAlone) {
 TEST(Placement, OthersThatAgreeOrCannotBeReadAreNoMatter) {
   const Logged logged;
   EXPECT_EQ(place(with(kOwn, {{"RANK", "1"}, {"WORLD_SIZE", "2"}})).rank, 1);
-  EXPECT_EQ(place(with(kOwn, {{"RANK", "x"}, {"WORLD_SIZE", "2"}, {"TF_CONFIG", "x"}})).rank, 1);
+  EXPECT_EQ(place(with(kOwn, {{"RANK", "x"}, {"WORLD_SIZE", "2"}, {"PMI_RANK", "x"}})).rank, 1);
   EXPECT_EQ(place({{"RANK", "1"}}), Placement());  // somebody else's RANK
   EXPECT_THAT(logged.lines, IsEmpty());
 }

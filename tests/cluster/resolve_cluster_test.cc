@@ -80,18 +80,63 @@ TEST(ResolveCluster, OwnVariablesMakeWorkers) {
 TEST(ResolveCluster, OthersAreListedInOrder) {
   const AllLogged logged;
   const ResolvedCluster found = resolved(with(with(with(kOwn, kTfConfig), kTorchrun), kSlurm));
-  EXPECT_EQ(found.resolver->source(), "LOCKSTEP_ADDRESSES");
-  EXPECT_THAT(found.ignored, ElementsAre(IgnoredCluster{"TF_CONFIG", "says the same"},
+  EXPECT_EQ(found.resolver->source(), "TF_CONFIG");
+  const std::string same = "says the same rank and size";
+  EXPECT_THAT(found.ignored, ElementsAre(IgnoredCluster{"LOCKSTEP_ADDRESSES", same},
                                          IgnoredCluster{"torchrun", "says rank 3 of 4"},
-                                         IgnoredCluster{"Slurm", "says the same"}));
-  EXPECT_THAT(logged.lines, ElementsAre("this is rank 1 of 2 by LOCKSTEP_ADDRESSES; ignored: "
-                                        "TF_CONFIG says the same, torchrun says rank 3 of 4, Slurm "
-                                        "says the same"));
+                                         IgnoredCluster{"Slurm", same}));
+  EXPECT_THAT(logged.lines,
+              ElementsAre("this is rank 1 of 2 by TF_CONFIG; ignored: LOCKSTEP_ADDRESSES " + same +
+                          ", torchrun says rank 3 of 4, Slurm " + same));
+}
+
+/// TF_CONFIG of worker 1, or another, in a cluster with these workers.
+Variables tf_config(const std::string& workers, int index = 1) {
+  return {{"TF_CONFIG", R"({"cluster": {"worker": [)" + workers +
+                            R"(]}, "task": {"type": "worker", "index": )" + std::to_string(index) +
+                            "}}"}};
+}
+
+// `lockstep launch` sets both, for programs of others; its own variables know sockets, for example.
+TEST(ResolveCluster, TfConfigLeavesItsOwnClusterToTheLauncher) {
+  const Variables sockets = {{"LOCKSTEP_RANK", "1"}, {"LOCKSTEP_ADDRESSES", "unix:/d/0,unix:/d/1"}};
+  const Variables ports = tf_config(R"("localhost:4000", "localhost:4001")");
+  const Variables hosts = tf_config(R"("a:1", "b:1")");
+  const AllLogged logged;
+  for (const Variables& launched : {with(sockets, ports), with(kOwn, hosts)}) {
+    const ResolvedCluster found = resolved(launched);
+    EXPECT_EQ(found.resolver->source(), "LOCKSTEP_ADDRESSES");
+    EXPECT_THAT(
+        found.ignored,
+        ElementsAre(IgnoredCluster{
+            "TF_CONFIG", "says the same as LOCKSTEP_ADDRESSES, which knows more about the ranks"}));
+  }
+  EXPECT_THAT(logged.lines[0], HasSubstr("this is rank 1 of 2 by LOCKSTEP_ADDRESSES; ignored: "
+                                         "TF_CONFIG says the same as LOCKSTEP_ADDRESSES"));
+}
+
+TEST(ResolveCluster, TfConfigThatSaysSomethingElseGoesBeforeTheLauncher) {
+  const Variables sockets = {{"LOCKSTEP_RANK", "1"}, {"LOCKSTEP_ADDRESSES", "unix:/d/0,unix:/d/1"}};
+  const Logged logged;
+  for (const Variables& other : {
+           with(sockets, tf_config(R"("localhost:4000", "localhost:4001")", 0)),  // another task
+           with(sockets, tf_config(R"("localhost:4000", "localhost:4001", "localhost:4002")")),
+           with(sockets, tf_config(R"("a:1", "b:1")")),  // other places
+           with(kOwn, tf_config(R"("a:1", "c:1")")), with(kOwn, kPs),
+           with(kTfConfig, {{"LOCKSTEP_RANK", "0"}}),  // half a description
+       }) {
+    EXPECT_EQ(resolved(other).resolver->source(), "TF_CONFIG");
+  }
+  EXPECT_THAT(logged.lines,
+              ElementsAre("this is rank 0 of 2 by TF_CONFIG; ignored: LOCKSTEP_ADDRESSES says rank "
+                          "1 of 2",
+                          "this is rank 1 of 3 by TF_CONFIG; ignored: LOCKSTEP_ADDRESSES says rank "
+                          "1 of 2"));
 }
 
 TEST(ResolveCluster, OnlyAContradictionIsAWarning) {
   const Logged logged;
-  resolved(with(kOwn, kTfConfig));
+  resolved(with(kOwn, kSlurm));
   EXPECT_THAT(logged.lines, IsEmpty());
   resolved(with(kOwn, kTorchrun));
   EXPECT_THAT(logged.lines, ElementsAre(HasSubstr("torchrun says rank 3 of 4")));
@@ -100,12 +145,13 @@ TEST(ResolveCluster, OnlyAContradictionIsAWarning) {
 TEST(ResolveCluster, OnesThatCannotBeReadAreNamed) {
   const AllLogged logged;
   EXPECT_THAT(
-      resolved(with(kOwn, {{"TF_CONFIG", "x"}, {"RANK", "x"}, {"WORLD_SIZE", "2"}})).ignored,
-      ElementsAre(AllOf(testing::Field(&IgnoredCluster::source, "TF_CONFIG"),
+      resolved(with(kTfConfig, {{"LOCKSTEP_RANK", "0"}, {"RANK", "x"}, {"WORLD_SIZE", "2"}}))
+          .ignored,
+      ElementsAre(AllOf(testing::Field(&IgnoredCluster::source, "LOCKSTEP_ADDRESSES"),
                         testing::Field(&IgnoredCluster::reason,
-                                       HasSubstr("gives no rank (TF_CONFIG, byte"))),
+                                       HasSubstr("gives no rank (LOCKSTEP_ADDRESSES is not set"))),
                   testing::Field(&IgnoredCluster::reason, HasSubstr("RANK, byte 0"))));
-  EXPECT_THAT(logged.lines, ElementsAre(HasSubstr("ignored: TF_CONFIG gives no rank")));
+  EXPECT_THAT(logged.lines, ElementsAre(HasSubstr("ignored: LOCKSTEP_ADDRESSES gives no rank")));
 }
 
 TEST(ResolveCluster, VariablesThatDescribeNothingAreNamed) {
@@ -154,7 +200,7 @@ TEST(ResolveCluster, AGivenResolverGoesBeforeAll) {
   EXPECT_THAT(logged.lines,
               ElementsAre(AllOf(HasSubstr("this is rank 0 of 2 by SimpleClusterResolver"),
                                 HasSubstr("LOCKSTEP_ADDRESSES says rank 1 of 2"),
-                                HasSubstr("Open MPI says the same"))));
+                                HasSubstr("Open MPI says the same rank and size"))));
   // Also one that says there is no cluster.
   EXPECT_FALSE(
       resolve_cluster(SimpleClusterResolver({}), view_of(kTfConfig)).resolver->cluster_spec());
@@ -177,7 +223,8 @@ TEST(ResolveCluster, AGivenResolverIsNotAskedWithoutNeed) {
 
 TEST(ResolveCluster, TheOneThatDecidesMustBeRight) {
   for (const auto& [variables, named] : std::vector<std::pair<Variables, std::string>>{
-           {with(kTfConfig, {{"LOCKSTEP_RANK", "0"}}), "LOCKSTEP_ADDRESSES"},
+           {with(kTorchrun, {{"LOCKSTEP_RANK", "0"}}), "LOCKSTEP_ADDRESSES"},
+           {with(kOwn, {{"TF_CONFIG", "nonsense"}}), "TF_CONFIG"},
            {with(kTorchrun, {{"TF_CONFIG", "nonsense"}}), "TF_CONFIG"},
            {with(kSlurm, {{"RANK", "x"}, {"WORLD_SIZE", "2"}}), "RANK"}}) {
     const Variables& wrong = variables;

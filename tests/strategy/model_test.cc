@@ -29,6 +29,21 @@ struct EverLarger : torch::nn::Module {
   explicit EverLarger(int* size) { register_parameter("w", torch::zeros({++*size})); }
 };
 
+struct EverWider : torch::nn::Module {
+  explicit EverWider(int* made) {
+    register_parameter("w", torch::zeros({2}, ++*made == 1 ? torch::kFloat : torch::kDouble));
+  }
+};
+
+/// Writes into the copy that was made before it.
+struct Meddler : torch::nn::Module {
+  explicit Meddler(std::vector<Tensor>* made) {
+    const auto count = static_cast<double>(made->size());
+    if (!made->empty()) made->back().fill_(count);
+    made->push_back(register_buffer("count", torch::zeros({2})));
+  }
+};
+
 class ModelTest : public ::testing::Test {
  protected:
   MirroredStrategy strategy{{.devices = {"CPU:0", "CPU:1", "CPU:2"}}};
@@ -83,6 +98,19 @@ TEST_F(ModelTest, AConstructorThatBuildsSomethingElseIsRefused) {
   } catch (const InvalidUsage& e) {
     EXPECT_THAT(e.what(), HasSubstr("'w' of shape [1]"));
   }
+}
+
+TEST_F(ModelTest, AnotherElementTypeIsRefused) {
+  int made = 0;
+  EXPECT_THAT(wrong_value([&] { strategy.create<EverWider>(&made); }),
+              HasSubstr("replica 1's module has no 'w' of shape [2] and type Float"));
+}
+
+TEST_F(ModelTest, CopiesThatDoNotKeepTheirValuesAreNamed) {
+  // The second one takes over what the first has by then; the third changes it.
+  std::vector<Tensor> made;
+  EXPECT_THAT(error_of<Mismatch>(Code::data_loss, [&] { strategy.create<Meddler>(&made); }),
+              HasSubstr("replica 1 (worker 0) differ from replica 0's"));
 }
 
 TEST_F(ModelTest, IsMadeAcrossReplicas) {

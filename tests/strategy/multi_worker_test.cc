@@ -1,14 +1,19 @@
 // Strategies over several workers, each a thread of this process with its own session.
+#include <array>
 #include <atomic>
 
+#include "lockstep/coll/threads.h"
 #include "lockstep/multi_worker_mirrored_strategy.h"
 #include "lockstep/testing.h"
+#include "tests/cluster/variables.h"
 #include "tests/strategy/fixtures.h"
 
 namespace lockstep {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::run_workers;
 using testing::TestCluster;
 
@@ -44,6 +49,32 @@ TEST(MultiWorker, AParameterServerIsToldToBranchFirst) {
     MultiWorkerMirroredStrategy strategy({.cluster_resolver = task("ps", 0)});
   });
   EXPECT_THAT(message, HasSubstr("task_type()"));
+}
+
+// 8.4: TF_CONFIG does not say how many GPUs a task has, other resolvers do.
+TEST(MultiWorker, AResolverSaysHowManyGpusATaskHas) {
+  const auto devices = [](const std::optional<AnyClusterResolver>& resolver) {
+    MultiWorkerOptions options;
+    options.cluster_resolver = resolver;
+    options.device_table = DeviceTable{.cpus = 1, .gpus = 4};
+    const MultiWorkerMirroredStrategy strategy(options);
+    return strategy.worker_devices();
+  };
+  const auto simple = [](std::map<std::string, int> accelerators) {
+    SimpleClusterOptions options;
+    options.num_accelerators = std::move(accelerators);
+    return SimpleClusterResolver({}, options);
+  };
+  EXPECT_EQ(devices(simple({{"GPU", 2}})), (DeviceList{"GPU:0", "GPU:1"}));
+  EXPECT_EQ(devices(simple({{"GPU", 0}})), DeviceList{"CPU:0"});
+  EXPECT_EQ(devices(simple({})), DeviceList{"CPU:0"});
+  EXPECT_EQ(devices(TfConfigResolver()).size(), 4U);
+  EXPECT_EQ(devices({}).size(), 4U);
+  EXPECT_THAT(error_of<ConfigError>(Code::invalid_argument,
+                                    [&] {
+                                      devices(simple({{"GPU", 5}}));
+                                    }),
+              HasSubstr("GPU:4"));
 }
 
 TEST(MultiWorker, NumbersReplicasThroughAllWorkers) {
@@ -195,6 +226,25 @@ TEST(MultiWorker, ValuesAreMadeByGlobalIds) {
   });
 }
 
+TEST(MultiWorker, AnotherSeedThanTheChiefsIsAWarning) {
+  const Logged logged;
+  const auto make = [](coll::Session& group, std::optional<std::uint64_t> seed) {
+    MultiWorkerOptions options;
+    options.session = std::make_shared<coll::Session>(std::move(group));
+    options.devices = {"CPU:0"};
+    options.replicas.seed = seed;
+    options.replicas.pin = false;
+    const MultiWorkerMirroredStrategy strategy(options);
+  };
+  coll::run_ranks(3, [&](coll::Session& group) {
+    // The last one has none of its own.
+    const std::array<std::optional<std::uint64_t>, 3> seeds = {7, 8, {}};
+    make(group, seeds[static_cast<std::size_t>(group.rank())]);
+  });
+  EXPECT_THAT(logged.lines, Contains(HasSubstr("worker 1 was given the seed 8, the chief has 7")));
+  EXPECT_THAT(logged.lines, Not(Contains(HasSubstr("worker 2 was given"))));
+}
+
 TEST(MultiWorker, OtherNumbersOfDevicesAreRefused) {
   TestCluster cluster{.workers = 2, .replicas = 2};
   cluster.options.devices = {"CPU:0"};
@@ -226,12 +276,56 @@ TEST(MultiWorker, AnExceptionOfOneStepIsTheOthersPeerLost) {
   EXPECT_EQ(told, 2);
 }
 
+// B7, B8: of two variables that look alike one would silently become the other.
+TEST(MultiWorker, VariablesMadeInAnotherOrderAreFoundByName) {
+  std::atomic<int> told = 0;
+  EXPECT_THROW(run_workers({.workers = 2},
+                           [&](MultiWorkerMirroredStrategy& strategy) {
+                             const auto scope = strategy.scope();
+                             const bool chief = strategy.is_chief();
+                             try {
+                               variable(chief ? "first" : "second", torch::zeros({2}));
+                               variable(chief ? "second" : "first", torch::ones({2}));
+                             } catch (const Mismatch& mismatch) {
+                               EXPECT_THAT(mismatch.what(), HasSubstr("\"first\""));
+                               EXPECT_THAT(mismatch.what(), HasSubstr("\"second\""));
+                               ++told;
+                               throw;
+                             }
+                           }),
+               Mismatch);
+  EXPECT_EQ(told, 2);
+}
+
 TEST(MultiWorker, WorkersWithOtherNetsAreFound) {
   EXPECT_THROW(run_workers({.workers = 2},
                            [](MultiWorkerMirroredStrategy& strategy) {
                              strategy.create<torch::nn::Linear>(3, 1 + strategy.worker_index());
                            }),
                Mismatch);
+}
+
+TEST(MultiWorker, ACopyThatDiffersIsNamedOnEveryWorker) {
+  std::atomic<int> told = 0;
+  const auto expect_named = [&](MultiWorkerMirroredStrategy& strategy,
+                                const Model<torch::nn::BatchNorm1d>& net) {
+    std::vector<torch::nn::Module*> copies;
+    for (int i = 0; i < net.size(); ++i) copies.push_back(net[i].get());
+    try {
+      detail::require_equal_copies(strategy, copies);
+    } catch (const Mismatch& mismatch) {
+      EXPECT_THAT(mismatch.what(), HasSubstr("replica 3 (worker 1) differ from replica 0's"));
+      EXPECT_EQ(mismatch.culprits(), std::vector<int>{1});
+      ++told;
+    }
+  };
+  run_workers({.workers = 2, .replicas = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+    const auto net = strategy.create<torch::nn::BatchNorm1d>(3);
+    // A buffer of the last replica of all.
+    if (!strategy.is_chief()) net[1]->running_mean.fill_(1);
+    expect_named(strategy, net);
+  });
+  EXPECT_EQ(told, 2);
 }
 
 TEST(MultiWorker, NetsAreTheChiefsOnAllWorkers) {

@@ -89,23 +89,25 @@ TEST(Resolve, Launchers) {
 TEST(Resolve, ATaskThatIsNotTold) {
   const Result result = resolve({{"TF_CONFIG", R"({"cluster": {"worker": ["a:1", "b:1"]}})"}});
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.out, AllOf(HasSubstr("task type  not told"), HasSubstr("task id    not told"),
-                                Not(HasSubstr("leader"))));
+  EXPECT_THAT(result.out, AllOf(HasSubstr("task type  not told  (a program that joins needs it: "
+                                          "TF_CONFIG, \"task\", \"type\")"),
+                                HasSubstr("task id    not told"), Not(HasSubstr("leader"))));
 }
 
 TEST(Resolve, ExplainsWhatWasIgnored) {
   auto variables = kTorchrun;
-  variables["LOCKSTEP_RANK"] = "1";
-  variables["LOCKSTEP_ADDRESSES"] = "a:1,b:1";
-  variables["TF_CONFIG"] = "nonsense";
+  variables["LOCKSTEP_RANK"] = "1";  // half a description
+  variables["TF_CONFIG"] = R"({"cluster": {"worker": ["a:1", "b:1"]},
+                               "task": {"type": "worker", "index": 1}})";
   const Result result = resolve(variables, "--explain");
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.out,
-              AllOf(HasSubstr("taken      LOCKSTEP_ADDRESSES: the first in order"),
-                    HasSubstr("ignored    TF_CONFIG gives no rank (TF_CONFIG, byte "),
-                    HasSubstr("ignored    torchrun says rank 3 of 4\n"), HasSubstr("order      ")));
-  EXPECT_THAT(result.err, ContainsRegex("this is rank 1 of 2 by LOCKSTEP_ADDRESSES; ignored: "
-                                        "TF_CONFIG .*, torchrun says rank 3 of 4"));
+  EXPECT_THAT(
+      result.out,
+      AllOf(HasSubstr("taken      TF_CONFIG: the first in order"),
+            HasSubstr("ignored    LOCKSTEP_ADDRESSES gives no rank (LOCKSTEP_ADDRESSES is "),
+            HasSubstr("ignored    torchrun says rank 3 of 4\n"), HasSubstr("order      ")));
+  EXPECT_THAT(result.err, ContainsRegex("this is rank 1 of 2 by TF_CONFIG; ignored: "
+                                        "LOCKSTEP_ADDRESSES .*, torchrun says rank 3 of 4"));
   EXPECT_THAT(resolve(variables).out, Not(HasSubstr("ignored")));
 }
 
@@ -129,9 +131,10 @@ TEST(Resolve, UnderTheLauncher) {
   const Result result =
       lockstep_command("launch -n 2 --no-prefix -- '" LOCKSTEP_COMMAND "' resolve --explain");
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.out, AllOf(HasSubstr("task id    0  (LOCKSTEP_RANK)"),
-                                HasSubstr("task id    1  (LOCKSTEP_RANK)"),
-                                HasSubstr("ignored    TF_CONFIG says the same")));
+  EXPECT_THAT(
+      result.out,
+      AllOf(HasSubstr("task id    0  (LOCKSTEP_RANK)"), HasSubstr("task id    1  (LOCKSTEP_RANK)"),
+            HasSubstr("ignored    TF_CONFIG says the same as LOCKSTEP_ADDRESSES")));
 }
 
 }  // namespace

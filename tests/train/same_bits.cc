@@ -69,7 +69,7 @@ std::vector<Layout> layouts_of(int replicas, bool namespaces) {
     const int each = replicas / workers;
     all.push_back({fmt::format("{}x{} processes", each, workers), each, workers});
     all.push_back({fmt::format("{}x{} tcp", each, workers), each, workers, Wire::tcp, "overlap"});
-    if (namespaces && workers % 2 == 0) {
+    if (namespaces) {
       all.push_back({fmt::format("{}x{} namespaces", each, workers), each, workers, Wire::tcp,
                      "overlap bucket=65536", true});
     }
@@ -81,8 +81,12 @@ std::vector<Layout> layouts_of(int replicas, bool namespaces) {
 
 int main(int argc, char** argv) try {
   bool quick = false;
+  std::string only_job;
+  int only_replicas = 0;
   CLI::App app("Trains the same job in every layout and compares the weights.");
   app.add_flag("--quick", quick, "fewer steps, four replicas only");
+  app.add_option("--job", only_job, "one job only, e.g. \"model=mlp optimizer=sgd steps=100\"");
+  app.add_option("--replicas", only_replicas, "so many replicas only");
   CLI11_PARSE(app, argc, argv);
   std::unique_ptr<TwoNetworks> networks;
   if (quick) {
@@ -96,13 +100,16 @@ int main(int argc, char** argv) try {
   } else {
     std::printf("not root: no network namespaces\n");
   }
-  const std::vector<std::string> jobs =
+  std::vector<std::string> jobs =
       quick ? std::vector<std::string>{"model=cnn optimizer=adam steps=5"}
             : std::vector<std::string>{
                   "model=mlp optimizer=sgd steps=100", "model=mlp optimizer=adam steps=100",
                   "model=cnn optimizer=sgd steps=100", "model=cnn optimizer=adam steps=100"};
+  std::vector<int> numbers = quick ? std::vector<int>{4} : std::vector<int>{4, 6};
+  if (!only_job.empty()) jobs = {only_job};
+  if (only_replicas > 0) numbers = {only_replicas};
   bool equal = true;
-  for (const int replicas : quick ? std::vector<int>{4} : std::vector<int>{4, 6}) {
+  for (const int replicas : numbers) {
     for (const std::string& job : jobs) {
       std::printf("%d replicas, %s\n", replicas, job.c_str());
       std::string first;

@@ -29,7 +29,7 @@ std::vector<Outcome> run_with(const Fault& fault, int victim) {
   options.ranks = fault.workers;
   options.wire = fault.wire;
   options.program = LOCKSTEP_TRAIN_WORKER;
-  options.scenario = "model=mlp steps=1000000 replicas=" + std::to_string(fault.replicas) +
+  options.scenario = "model=small steps=1000000 replicas=" + std::to_string(fault.replicas) +
                      " fault=" + fault.what + " at=" + std::to_string(step) +
                      " worker=" + std::to_string(victim);
   ProcessCluster cluster(options);

@@ -8,13 +8,16 @@ namespace lockstep::training {
 namespace {
 
 struct MlpImpl : torch::nn::Module {
-  MlpImpl() {
-    register_module("hidden", hidden);
-    register_module("output", output);
+  /// From the pixels on to the classes.
+  explicit MlpImpl(const std::vector<std::int64_t>& widths) {
+    for (std::size_t i = 1; i < widths.size(); ++i) {
+      if (i > 1) layers->push_back(torch::nn::ReLU());
+      layers->push_back(torch::nn::Linear(widths[i - 1], widths[i]));
+    }
+    register_module("layers", layers);
   }
-  Tensor forward(const Tensor& x) { return output(torch::relu(hidden(x.flatten(1)))); }
-  torch::nn::Linear hidden{784, 64};
-  torch::nn::Linear output{64, 10};
+  Tensor forward(const Tensor& x) { return layers->forward(x.flatten(1)); }
+  torch::nn::Sequential layers;
 };
 TORCH_MODULE(Mlp);
 
@@ -43,13 +46,23 @@ void set_initial(const std::vector<Variable>& variables) {
   }
 }
 
-template <class Net, class Make>
+template <class Net>
+DistributedOptimizer optimizer_for(Strategy& strategy, const Job& job, const Model<Net>& net) {
+  if (job.optimizer == "adam") {
+    return strategy.optimizer<torch::optim::Adam>(net, torch::optim::AdamOptions(1e-3),
+                                                  job.gradients);
+  }
+  return strategy.optimizer<torch::optim::SGD>(net, torch::optim::SGDOptions(0.05).momentum(0.9),
+                                               job.gradients);
+}
+
+template <class Net, class... Args>
 std::uint64_t train_net(Strategy& strategy, const Job& job, const BeforeStep& before,
-                        const Make& make) {
+                        const Args&... args) {
   const auto scope = strategy.scope();
-  const auto net = strategy.create<Net>();
+  const auto net = strategy.create<Net>(args...);
   set_initial(net.variables());
-  const DistributedOptimizer optimizer = make(net);
+  const DistributedOptimizer optimizer = optimizer_for(strategy, job, net);
   for (int step = 0; step < job.steps; ++step) {
     strategy.run(
         [&](ReplicaContext& replica, Net& own, Optimizer& opt) {
@@ -70,23 +83,13 @@ std::uint64_t train_net(Strategy& strategy, const Job& job, const BeforeStep& be
   return net.digest();
 }
 
-template <class Net>
-std::uint64_t train_as(Strategy& strategy, const Job& job, const BeforeStep& before) {
-  return train_net<Net>(strategy, job, before, [&](const Model<Net>& net) {
-    if (job.optimizer == "adam") {
-      return strategy.optimizer<torch::optim::Adam>(net, torch::optim::AdamOptions(1e-3),
-                                                    job.gradients);
-    }
-    return strategy.optimizer<torch::optim::SGD>(net, torch::optim::SGDOptions(0.05).momentum(0.9),
-                                                 job.gradients);
-  });
-}
-
 }  // namespace
 
 std::uint64_t train(Strategy& strategy, const Job& job, const BeforeStep& before) {
-  return job.model == "cnn" ? train_as<Cnn>(strategy, job, before)
-                            : train_as<Mlp>(strategy, job, before);
+  using Widths = std::vector<std::int64_t>;
+  if (job.model == "cnn") return train_net<Cnn>(strategy, job, before);
+  if (job.model == "small") return train_net<Mlp>(strategy, job, before, Widths{784, 64, 10});
+  return train_net<Mlp>(strategy, job, before, Widths{784, 512, 512, 10});
 }
 
 }  // namespace lockstep::training

@@ -13,7 +13,7 @@
 namespace lockstep::training {
 
 struct Job {
-  std::string model = "mlp";      // mlp (784-64-10) or cnn (with dropout)
+  std::string model = "mlp";      // 784-512-512-10; small (784-64-10), cnn (with dropout)
   std::string optimizer = "sgd";  // with momentum; or adam
   int steps = 100;
   std::int64_t rows = 8;  // of each replica and step

@@ -76,10 +76,13 @@ std::vector<Fact> facts_of(const ResolvedCluster& found) {
   const auto type = found.resolver->task_type();
   const auto id = found.resolver->task_id();
   std::vector<Fact> facts = cluster_facts(cluster, found.found_in.cluster);
+  const auto missing = [](const std::string& place) {
+    return place.empty() ? place : fmt::format("a program that joins needs it: {}", place);
+  };
   facts.push_back(type ? Fact{"task type", *type, found.found_in.task_type}
-                       : Fact{"task type", "not told", ""});
+                       : Fact{"task type", "not told", missing(found.found_in.task_type)});
   facts.push_back(id ? Fact{"task id", std::to_string(*id), found.found_in.task_id}
-                     : Fact{"task id", "not told", ""});
+                     : Fact{"task id", "not told", missing(found.found_in.task_id)});
   if (const std::string meeting = found.resolver->meeting(); !meeting.empty()) {
     facts.push_back({"meeting", meeting, "all ranks are on this host"});
   }
@@ -111,7 +114,7 @@ int run(Detail detail) {
     fmt::print("ignored    {} {}\n", ignored.source, ignored.reason);
   }
   fmt::print(
-      "order      LOCKSTEP_RANK with LOCKSTEP_ADDRESSES, TF_CONFIG, torchrun, Open MPI or MPICH, "
+      "order      TF_CONFIG, LOCKSTEP_RANK with LOCKSTEP_ADDRESSES, torchrun, Open MPI or MPICH, "
       "Slurm\n");
   return 0;
 }
