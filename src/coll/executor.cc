@@ -108,12 +108,8 @@ wire::Descriptor Executor::describe(const Call& call, std::uint64_t sequence) co
 }
 
 Status Executor::carry_out(const Call& call, std::uint64_t sequence, Deadline deadline) {
-  if (end_.failed()) {
-    Status failure = end_.failure();
-    records_->report(failure, *recorder_);
-    return failure;
-  }
   wire::Descriptor descriptor = describe(call, sequence);
+  if (end_.failed()) return failure_of(descriptor, call.here);
   std::optional<NarrowedCall> narrowed;
   if (call.wire) narrowed.emplace(call, narrowed_);
   const char* algorithm = carrier_->start(narrowed ? narrowed->call() : call, descriptor);
@@ -129,11 +125,15 @@ Status Executor::close(const wire::Descriptor& descriptor, Here here, State stat
   if (state == State::done) return {};
   // Where ranks must agree first, the verdict may still be under way.
   if (!end_.failed()) end_.await_verdict();
+  return failure_of(descriptor, here);
+}
+
+// The cause reads alike on all ranks; where it met this one does not.
+Status Executor::failure_of(const wire::Descriptor& descriptor, Here here) const {
   const Status failure = end_.failed() ? end_.failure() : own_failure_;
   records_->report(failure, *recorder_);
-  // The cause reads alike on all ranks; where it met this one does not.
   return {failure.kind(), failure.code(),
-          fmt::format("{}\nrank {} was in operation {} ({}), called at {}:{}", failure.message(),
+          fmt::format("{}\nrank {} had asked for operation {} ({}) at {}:{}", failure.message(),
                       end_.member(end_.rank()), descriptor.sequence, wire::describe(descriptor),
                       here.file, here.line),
           failure.culprits()};

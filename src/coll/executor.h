@@ -43,6 +43,8 @@ class Executor {
                  std::uint64_t ticket);
   /// The end of a call: its record, and why it failed.
   Status close(const wire::Descriptor& descriptor, Here here, State state);
+  /// Why the generation has failed, and what this rank had asked for.
+  [[nodiscard]] Status failure_of(const wire::Descriptor& descriptor, Here here) const;
   State drive(const Call& call, const wire::Descriptor& descriptor, Deadline deadline);
   void report_stall(const wire::Descriptor& descriptor, Duration waited) const;
   [[nodiscard]] Status timed_out(const Call& call, const wire::Descriptor& descriptor,

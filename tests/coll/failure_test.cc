@@ -142,7 +142,7 @@ TEST(Mismatch, TensorsOfOneShapeInAnotherOrderAreNotMixed) {
   }
 }
 
-TEST(Failure, SaysWhereThisRankWas) {
+TEST(Failure, SaysWhatThisRankHadAskedForAndWhere) {
   const auto thrown = outcomes(2, [&](Session& group) {
     std::vector<float> x(3);
     if (group.rank() == 1) {
@@ -154,8 +154,8 @@ TEST(Failure, SaysWhereThisRankWas) {
   const PeerLost* e = as<PeerLost>(thrown[0]);
   ASSERT_NE(e, nullptr);
   EXPECT_THAT(e->what(), HasSubstr("rank 1 cannot go on: no more data"));
-  EXPECT_THAT(e->what(), HasSubstr("rank 0 was in operation 1 (all_reduce sum float32[3] "
-                                   "\"conv1.weight\"), called at "));
+  EXPECT_THAT(e->what(), HasSubstr("rank 0 had asked for operation 1 (all_reduce sum float32[3] "
+                                   "\"conv1.weight\") at "));
   EXPECT_THAT(e->what(), HasSubstr("failure_test.cc:"));
 }
 

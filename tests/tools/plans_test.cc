@@ -12,7 +12,7 @@ TEST(Plans, ProvesTheBarriers) {
   EXPECT_EQ(result.code, 0) << result.out;
   const auto lines = lines_of(result.out);
   const std::size_t algorithms = plan::algorithms(plan::Kind::barrier).size();
-  ASSERT_EQ(lines.size(), algorithms + 2);
+  ASSERT_EQ(lines.size(), algorithms + 3);
   EXPECT_THAT(lines.front(), testing::StartsWith("collective"));
   EXPECT_THAT(lines.back(), testing::MatchesRegex("[1-9][0-9]* cases, 0 failures"));
 }
