@@ -421,6 +421,19 @@ TEST(Ports, C14AHandshakeThatIsNotAnswered) {
               HasSubstr("has taken the call and does not answer the handshake"));
 }
 
+/// D28: the first rank of the host makes the shared memory. It is not ended by a signal.
+TEST(JoiningOnOneHost, D28ALimitOfFileSizesIsNamedToAll) {
+  const std::vector<std::string> limited = {"sh", "-c", R"(ulimit -f 1000; exec "$@")", "sh"};
+  ProcessCluster cluster({.ranks = 2, .scenario = "work 0.1 10", .wrappers = {limited, limited}});
+  for (const Outcome& outcome : cluster.finish(20s)) {
+    const Verdict verdict = verdict_of(outcome);
+    EXPECT_EQ(verdict.kind, "SystemError");
+    EXPECT_EQ(verdict.code, "RESOURCE_EXHAUSTED");
+    EXPECT_THAT(verdict.message,
+                AllOf(HasSubstr("room for shared memory"), HasSubstr("ulimit -f")));
+  }
+}
+
 TEST(Ports, C12TakenPort) {
   sys::PosixNetwork network;
   const auto listener = network.listen("127.0.0.1:0");

@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"launch -n 2 --hosts a,b --rank-host 0 -- true", "several hosts need a key"},
         Wrong{"launch -n 2 --hosts a,b --hostfile f -- true", "exclude"},
         Wrong{"launch --hostfile /no/such/file -- true", "cannot read /no/such/file"},
-        Wrong{"launch -n 2 --key-file /no/such/file -- true", "cannot be opened"},
+        Wrong{"launch -n 2 --key-file /no/such/file -- true", "cannot open"},
         Wrong{"launch -n 2 --port-base 65535 -- true", "--port-base is 65535"},
         Wrong{"launch -n 2 --bind a,b -- true", "--bind is \"a,b\""},
         Wrong{"launch -n 2 --grace -1 -- true", "--grace is -1"},

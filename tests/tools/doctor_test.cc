@@ -53,6 +53,13 @@ Result first_of_two(const std::string& peer, const std::string& own = "127.0.0.1
                 "--join-timeout 0.5");
 }
 
+/// Ranks of a host could not make their shared memory.
+TEST(Doctor, FindsALimitOfFileSizes) {
+  const Result result = launched_doctor("-n 1", "ulimit -f 1000000;", "");
+  EXPECT_THAT(result.out, ContainsRegex("problem +limits .*files are limited to [0-9.]+ GiB"));
+  EXPECT_THAT(result.out, HasSubstr("ulimit -f unlimited"));
+}
+
 TEST(Doctor, AloneLooksAtTheMachine) {
   const Result result = lockstep_command("doctor");
   EXPECT_EQ(result.code, 0) << result.out << result.err;
