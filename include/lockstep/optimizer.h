@@ -11,6 +11,9 @@
 // backward pass `.grad` is undefined, and apply() leaves it so. A second backward pass before
 // apply() is InvalidUsage, unless it is inside an Accumulation. A trainable parameter without a
 // gradient is InvalidUsage that names it, unless unused parameters are allowed.
+//
+// Variables that replicas share (CentralStorageStrategy) have no `.grad` for each of them:
+// gradients of those are computed with torch::autograd::grad() and given to apply_gradients().
 #pragma once
 
 // clang-format off
@@ -75,7 +78,7 @@ struct ParameterGroup {
 struct OptimizerVariable {
   std::string name;  // "weight/exp_avg"; "beta1_power"
   bool slot = true;
-  std::vector<Tensor> components;  // one a local replica
+  std::vector<Tensor> components;  // one for each copy that this process has of its variables
 };
 
 using GradientsAndVariables = std::vector<std::pair<Tensor, Variable>>;
@@ -167,8 +170,8 @@ class DistributedOptimizer {
   template <class S, class... Args>
   Scheduler scheduler(const Args&... args) const {
     std::vector<std::shared_ptr<torch::optim::LRScheduler>> each;
-    for (int i = 0; i < size(); ++i) {
-      each.push_back(std::make_shared<S>(select_replica(i).local(), args...));
+    for (torch::optim::Optimizer* copy : copies()) {
+      each.push_back(std::make_shared<S>(*copy, args...));
     }
     return Scheduler(std::move(each));
   }
@@ -184,6 +187,8 @@ class DistributedOptimizer {
   [[nodiscard]] detail::OptimizerCore& core() const noexcept { return *core_; }
 
  private:
+  [[nodiscard]] std::vector<torch::optim::Optimizer*> copies() const;
+
   std::shared_ptr<detail::OptimizerCore> core_;
   std::shared_ptr<std::vector<Optimizer>> each_;
 };

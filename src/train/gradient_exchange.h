@@ -49,6 +49,9 @@ class GradientExchange {
   /// undefined if no replica of any worker has one.
   virtual void bind(int replica) = 0;
 
+  /// After the step, by one thread: the sums are nobody's any more.
+  virtual void release() {}
+
   /// Forgets what has arrived.
   virtual void discard() = 0;
 

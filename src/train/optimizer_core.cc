@@ -8,6 +8,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -47,29 +48,35 @@ OptimizerCore::OptimizerCore(Strategy& strategy, std::vector<ParameterGroup> gro
                         variable.name(), variable.state().core->name()));
       }
       parameters_.variables.push_back(variable);
+      const Variable& first = parameters_.variables.front();
+      if (variable.size() != first.size()) {
+        wrong_use(
+            fmt::format("optimizer: variable {} has {} copies, variable {} has {}: those of one "
+                        "optimizer must have as many; make one for each kind",
+                        first.name(), first.size(), variable.name(), variable.size()));
+      }
     }
   }
   if (parameters_.variables.empty()) throw InvalidUsage("optimizer: No variables provided");
-  const int copies = parameters_.variables.front().size();
-  for (int r = 0; r < copies; ++r) {
-    std::vector<Tensor>& tensors_of_replica = parameters_.tensors.emplace_back();
+  for (int c = 0; c < parameters_.variables.front().size(); ++c) {
+    std::vector<Tensor>& tensors_of_copy = parameters_.tensors.emplace_back();
     for (const Variable& variable : parameters_.variables) {
-      tensors_of_replica.emplace_back(variable[r]);
+      tensors_of_copy.emplace_back(variable[c]);
     }
     std::vector<torch::optim::OptimizerParamGroup> own;
     for (const ParameterGroup& group : groups_) {
       std::vector<Tensor> tensors;
-      for (const Variable& variable : group.variables) tensors.emplace_back(variable[r]);
+      for (const Variable& variable : group.variables) tensors.emplace_back(variable[c]);
       if (group.options) {
         own.emplace_back(std::move(tensors), group.options->clone());
       } else {
         own.emplace_back(std::move(tensors));
       }
     }
-    auto replica = std::make_unique<Replica>();
-    replica->optimizer = make_(std::move(own));
-    replica->arrived.assign(parameters_.variables.size(), 0);
-    replicas_.push_back(std::move(replica));
+    auto copy = std::make_unique<Copy>();
+    copy->optimizer = make_(std::move(own));
+    copy->arrived.assign(parameters_.variables.size(), 0);
+    copies_.push_back(std::move(copy));
   }
   for (int p = 0; p < parameters_.count(); ++p) {
     trainable_.push_back(parameters_.on(0, p).requires_grad());
@@ -78,7 +85,8 @@ OptimizerCore::OptimizerCore(Strategy& strategy, std::vector<ParameterGroup> gro
   exchange_ = strategy_->workers() != nullptr
                   ? train::bucket_exchange(*strategy_, parameters_, options_)
                   : train::local_exchange(*strategy_, parameters_);
-  for (int r = 0; r < copies; ++r) {
+  if (!is_copy_per_replica()) return;
+  for (int r = 0; r < copies(); ++r) {
     for (int p = 0; p < parameters_.count(); ++p) hook(r, p);
   }
 }
@@ -122,8 +130,24 @@ void OptimizerCore::hook(int replica, int parameter) {
   hooks_.push_back({std::move(accumulator), key});
 }
 
+void OptimizerCore::require_copy_per_replica(const char* method) const {
+  if (is_copy_per_replica()) return;
+  wrong_use(fmt::format(
+      "{}: variable {} has {} for {} replicas, so that their backward passes would "
+      "write to one .grad. Compute gradients with torch::autograd::grad() and give "
+      "them to apply_gradients()",
+      method, parameters_.variables.front().name(),
+      copies() == 1 ? "one copy" : fmt::format("{} copies", copies()), strategy_->replicas()));
+}
+
+void OptimizerCore::on_copies(const std::function<void(int)>& work) {
+  strategy_->on_lanes([&](int lane) {
+    for (int c = lane; c < copies(); c += strategy_->replicas()) work(c);
+  });
+}
+
 void OptimizerCore::arrived(int replica, int parameter) {
-  Replica& own = *replicas_[static_cast<std::size_t>(replica)];
+  Copy& own = *copies_[static_cast<std::size_t>(replica)];
   char& seen = own.arrived[static_cast<std::size_t>(parameter)];
   if (own.accumulating > 0) {
     // Not counted: a later pass, or the step, finds the gradient where it is.
@@ -142,7 +166,8 @@ void OptimizerCore::arrived(int replica, int parameter) {
 }
 
 void OptimizerCore::begin_accumulation(int replica) {
-  Replica& own = *replicas_[static_cast<std::size_t>(replica)];
+  require_copy_per_replica("accumulate");
+  Copy& own = *copies_[static_cast<std::size_t>(replica)];
   if (!own.order.empty()) {
     wrong_use(
         "accumulate() after a backward pass outside of it: its gradients may be on their way; "
@@ -152,11 +177,11 @@ void OptimizerCore::begin_accumulation(int replica) {
 }
 
 void OptimizerCore::end_accumulation(int replica) noexcept {
-  --replicas_[static_cast<std::size_t>(replica)]->accumulating;
+  --copies_[static_cast<std::size_t>(replica)]->accumulating;
 }
 
 void OptimizerCore::check_complete(int replica) const {
-  const Replica& own = *replicas_[static_cast<std::size_t>(replica)];
+  const Copy& own = *copies_[static_cast<std::size_t>(replica)];
   if (own.accumulating > 0) {
     wrong_use("apply() inside of an accumulation: end its scope first");
   }
@@ -214,16 +239,24 @@ void OptimizerCore::reduce_gradients(Here here) {
   gathered.here = here;
   gathered.used.assign(parameters_.variables.size(), false);
   for (int p = 0; p < parameters_.count(); ++p) {
-    for (int r = 0; r < replicas(); ++r) {
+    for (int r = 0; r < copies(); ++r) {
       if (parameters_.on(r, p).grad().defined()) gathered.used[static_cast<std::size_t>(p)] = true;
     }
   }
-  gathered.order = replicas_.front()->order;
+  gathered.order = copies_.front()->order;
   exchange_->finish(gathered);
-  for (const auto& replica : replicas_) {
-    std::fill(replica->arrived.begin(), replica->arrived.end(), 0);
-    replica->order.clear();
+  forget_arrivals();
+}
+
+void OptimizerCore::forget_arrivals() {
+  for (const auto& copy : copies_) {
+    std::fill(copy->arrived.begin(), copy->arrived.end(), 0);
+    copy->order.clear();
   }
+}
+
+void OptimizerCore::bind_gradients() {
+  on_copies([&](int c) { exchange_->bind(c); });
 }
 
 // Of the sums, which all replicas share: scaled once.
@@ -243,9 +276,9 @@ void OptimizerCore::clip(double limit) {
   const double norm = std::sqrt(squares);
   if (norm <= limit || !std::isfinite(norm)) return;
   std::set<const void*> scaled;
-  for (int r = 0; r < replicas(); ++r) {
+  for (int c = 0; c < copies(); ++c) {
     for (int p = 0; p < parameters_.count(); ++p) {
-      Tensor gradient = parameters_.on(r, p).grad();
+      Tensor gradient = parameters_.on(c, p).grad();
       if (!gradient.defined()) continue;
       Tensor values = gradient.is_sparse() ? gradient._values() : gradient;
       if (scaled.insert(values.data_ptr()).second) values.mul_(limit / norm);
@@ -265,20 +298,19 @@ std::shared_ptr<OptimizerCore> OptimizerCore::over(Strategy& strategy,
 
 void OptimizerCore::step(const ApplyOptions& options) {
   const bool looked_at = observer_ || options.clip_global_norm;
-  if (looked_at) strategy_->on_lanes([&](int lane) { bind_gradients(lane); });
+  if (looked_at) bind_gradients();
   if (observer_) observer_(parameters_);
   if (options.clip_global_norm) clip(*options.clip_global_norm);
   take_step(looked_at ? Bound::yes : Bound::no);
 }
 
 void OptimizerCore::take_step(Bound bound) {
-  strategy_->on_lanes([&](int lane) {
-    if (bound == Bound::no) bind_gradients(lane);
-    optimizer(lane).step();
-    for (int p = 0; p < parameters_.count(); ++p) {
-      parameters_.on(lane, p).mutable_grad() = Tensor();
-    }
+  on_copies([&](int c) {
+    if (bound == Bound::no) exchange_->bind(c);
+    optimizer(c).step();
+    clear_gradients(c);
   });
+  exchange_->release();
   count_step();
 }
 
@@ -288,19 +320,18 @@ void OptimizerCore::count_step() {
 }
 
 void OptimizerCore::clear_gradients() {
-  for (int r = 0; r < replicas(); ++r) {
-    for (int p = 0; p < parameters_.count(); ++p) parameters_.on(r, p).mutable_grad() = Tensor();
-  }
+  on_copies([&](int c) { clear_gradients(c); });
+  exchange_->release();
+}
+
+void OptimizerCore::clear_gradients(int copy) {
+  for (int p = 0; p < parameters_.count(); ++p) parameters_.on(copy, p).mutable_grad() = Tensor();
 }
 
 void OptimizerCore::discard() {
   exchange_->discard();
   clear_gradients();
-  for (const auto& replica : replicas_) {
-    std::fill(replica->arrived.begin(), replica->arrived.end(), 0);
-    replica->order.clear();
-    replica->accumulating = 0;
-  }
+  forget_arrivals();
 }
 
 int OptimizerCore::number_of(const Variable& variable) const {
@@ -314,19 +345,24 @@ void OptimizerCore::distributed_apply(const ReplicaGradientsAndVariables& pairs)
   if (pairs.empty()) throw InvalidUsage("apply_gradients: No variables provided");
   std::vector<int> numbers;
   for (const auto& [gradient, variable] : pairs) {
-    numbers.push_back(number_of(variable));
-    if (numbers.back() < 0) {
+    const int number = number_of(variable);
+    if (number < 0) {
       throw InvalidUsage(
           fmt::format("apply_gradients: variable {} is none of this optimizer's", variable.name()));
     }
+    if (std::find(numbers.begin(), numbers.end(), number) != numbers.end()) {
+      throw InvalidUsage(fmt::format(
+          "apply_gradients: variable {} is given twice; add its gradients up", variable.name()));
+    }
+    numbers.push_back(number);
   }
+  discard();  // a step is taken with those given here only
   Strategy& strategy = strategy_->strategy();
   const std::vector<Colocated<Tensor>> sums = strategy.batch_reduce_to(ReduceOp::sum, pairs);
-  clear_gradients();  // a step is taken by those given here only
   for (std::size_t i = 0; i < pairs.size(); ++i) {
-    for (int r = 0; r < replicas(); ++r) {
-      parameters_.on(r, numbers[i]).mutable_grad() =
-          sums[i][r].is_sparse() ? sums[i][r].coalesce() : sums[i][r];
+    for (int c = 0; c < copies(); ++c) {
+      parameters_.on(c, numbers[i]).mutable_grad() =
+          sums[i][c].is_sparse() ? sums[i][c].coalesce() : sums[i][c];
     }
   }
   if (observer_) observer_(parameters_);
@@ -335,11 +371,11 @@ void OptimizerCore::distributed_apply(const ReplicaGradientsAndVariables& pairs)
 
 void OptimizerCore::check_parameters() {
   const auto count = static_cast<std::size_t>(parameters_.count());
-  std::vector<std::int64_t> digests(count * static_cast<std::size_t>(replicas()));
-  strategy_->on_lanes([&](int lane) {
+  std::vector<std::int64_t> digests(count * static_cast<std::size_t>(copies()));
+  on_copies([&](int c) {
     for (std::size_t p = 0; p < count; ++p) {
-      const Tensor own = parameters_.on(lane, static_cast<int>(p)).detach().contiguous();
-      digests[static_cast<std::size_t>(lane) * count + p] =
+      const Tensor own = parameters_.on(c, static_cast<int>(p)).detach().contiguous();
+      digests[static_cast<std::size_t>(c) * count + p] =
           static_cast<std::int64_t>(XXH3_64bits(own.data_ptr(), own.nbytes()));
     }
   });
@@ -347,7 +383,7 @@ void OptimizerCore::check_parameters() {
   for (std::size_t i = count; i < digests.size(); ++i) {
     if (digests[i] == digests[i % count]) continue;
     const auto replica = static_cast<int>(i / count);
-    const int worker = replica / replicas();
+    const int worker = replica / copies();
     throw Mismatch(
         fmt::format("after {} steps parameter {} of replica {} (worker {}) differs from replica "
                     "0's: something other than the optimizer has written one of them, or the "
@@ -357,6 +393,10 @@ void OptimizerCore::check_parameters() {
   }
 }
 
-std::string OptimizerCore::explain() const { return exchange_->explain(); }
+std::string OptimizerCore::explain() const {
+  if (is_copy_per_replica()) return exchange_->explain();
+  return fmt::format("gradients: given by hand; {} copies for {} replicas\n", copies(),
+                     strategy_->replicas());
+}
 
 }  // namespace lockstep::detail

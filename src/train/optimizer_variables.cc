@@ -79,7 +79,7 @@ std::vector<OptimizerVariable> OptimizerCore::variables() const {
   std::int64_t steps = 0;
   for (int p = 0; p < parameters_.count(); ++p) {
     std::vector<OptimizerVariable> own;
-    for (int r = 0; r < replicas(); ++r) {
+    for (int r = 0; r < copies(); ++r) {
       const auto key = c10::guts::to_string(parameters_.on(r, p).unsafeGetTensorImpl());
       const auto found = optimizer(r).state().find(key);
       if (found == optimizer(r).state().end()) continue;
@@ -97,7 +97,7 @@ std::vector<OptimizerVariable> OptimizerCore::variables() const {
   if (const auto betas = betas_of(optimizer(0))) {
     const auto power = [&](const char* name, double beta) {
       const Tensor value = at::scalar_tensor(std::pow(beta, static_cast<double>(steps + 1)));
-      all.push_back({name, false, std::vector<Tensor>(replicas_.size(), value)});
+      all.push_back({name, false, std::vector<Tensor>(copies_.size(), value)});
     };
     power("beta1_power", std::get<0>(*betas));
     power("beta2_power", std::get<1>(*betas));
