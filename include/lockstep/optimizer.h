@@ -43,6 +43,14 @@ enum class Overlap : std::uint8_t {
   never,
 };
 
+/// What happens to a step whose summed gradients have a NaN or an infinity: on all replicas of all
+/// workers the same. All but `allow` read the sums once more.
+enum class NonFinite : std::uint8_t {
+  allow,  // it is taken
+  skip,   // parameters, state and iterations() stay as they are; skipped() counts it
+  error,  // DataError naming the first parameter; nothing was changed
+};
+
 struct GradientOptions {
   /// A trainable parameter that has no gradient counts as zero; one that no replica of any worker
   /// has a gradient for is left alone.
@@ -56,6 +64,7 @@ struct GradientOptions {
   /// Every so many steps all replicas compare their parameters; 0: never. Mismatch names the
   /// replica and the first parameter that differ.
   int check_every = 0;
+  NonFinite non_finite = NonFinite::allow;
 };
 
 struct ApplyOptions {
@@ -162,8 +171,9 @@ class DistributedOptimizer {
 
   /// Slots ("weight/momentum_buffer") and state of the whole, as far as steps have made it.
   [[nodiscard]] std::vector<OptimizerVariable> variables() const;
-  /// Steps taken.
+  /// Steps taken, and steps skipped because a gradient was not finite.
   [[nodiscard]] std::int64_t iterations() const noexcept;
+  [[nodiscard]] std::int64_t skipped() const noexcept;
   /// Of the first parameter group; set for all.
   [[nodiscard]] double learning_rate() const;
   void set_learning_rate(double rate) const;

@@ -68,6 +68,12 @@ void Optimizer::apply(ReplicaContext& replica, const ApplyOptions& options, Here
 Tensor Optimizer::apply(ReplicaContext& replica, const std::function<Tensor()>& closure,
                         Here here) {
   require_own(replica);
+  if (core_->options().non_finite == NonFinite::skip) {
+    throw InvalidUsage(
+        "apply with a closure: a step that evaluates the loss several times cannot be skipped; say "
+        "NonFinite::error or allow",
+        Code::failed_precondition);
+  }
   bool first = true;
   const auto evaluate = [&]() -> Tensor {
     if (!std::exchange(first, false)) {
@@ -84,6 +90,7 @@ Tensor Optimizer::apply(ReplicaContext& replica, const std::function<Tensor()>& 
     replica.merge_at(here, [core = core_.get(), here](Strategy&) {
       core->reduce_gradients(here);
       core->bind_gradients();
+      core->require_finite();
     });
     return replica.all_reduce(ReduceOp::sum, loss.detach(), here);
   };
@@ -178,6 +185,7 @@ std::vector<OptimizerVariable> DistributedOptimizer::variables() const {
   return core_->variables();
 }
 std::int64_t DistributedOptimizer::iterations() const noexcept { return core_->iterations(); }
+std::int64_t DistributedOptimizer::skipped() const noexcept { return core_->skipped(); }
 
 double DistributedOptimizer::learning_rate() const {
   return core_->optimizer(0).param_groups().front().options().get_lr();

@@ -5,15 +5,13 @@
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cmath>
 #include <set>
 
 #include "strategy/variable_state.h"
 #include "tensor/torch_text.h"
+#include "train/non_finite.h"
 
 namespace lockstep::detail {
 
@@ -95,26 +93,6 @@ OptimizerCore::~OptimizerCore() {
   for (const Hook& hook : hooks_) hook.accumulator->del_post_hook(hook.key);
 }
 
-// Before anything is sent: another list of parameters would add up what does not belong together.
-void OptimizerCore::compare_workers() const {
-  Workers* workers = strategy_->workers();
-  if (workers == nullptr) return;
-  std::vector<Trait> traits = {
-      {"type", type_},
-      {"learning rate", fmt::to_string(optimizer(0).param_groups().front().options().get_lr())},
-      {"gradient options", fmt::format("allow_unused {}, overlap {}, bucket_bytes {}, wire {}",
-                                       options_.allow_unused, static_cast<int>(options_.overlap),
-                                       options_.bucket_bytes, static_cast<int>(options_.wire))}};
-  for (const Variable& variable : parameters_.variables) {
-    const Tensor own = variable[0];
-    traits.push_back(
-        {"variable",
-         fmt::format("{} {} {}{}", variable.name(), tensor::shape_text(own),
-                     c10::toString(own.scalar_type()), own.requires_grad() ? "" : ", frozen")});
-  }
-  workers->require_alike("optimizer", traits);
-}
-
 void OptimizerCore::hook(int replica, int parameter) {
   const Tensor& own = parameters_.on(replica, parameter);
   if (!own.requires_grad()) return;
@@ -160,9 +138,20 @@ void OptimizerCore::arrived(int replica, int parameter) {
         "optimizer.accumulate();`. After an exception in a step call reset() first",
         parameters_.variables[static_cast<std::size_t>(parameter)].name()));
   }
+  check_shape(replica, parameter);
   seen = 1;
   own.order.push_back(parameter);
   exchange_->arrived(replica, parameter);
+}
+
+void OptimizerCore::check_shape(int replica, int parameter) const {
+  const Tensor& own = parameters_.on(replica, parameter);
+  if (own.grad().sizes() == own.sizes()) return;
+  throw InvalidUsage(
+      fmt::format("the gradient of {} is {}, the parameter {}: something of another "
+                  "shape was put into .grad",
+                  parameters_.variables[static_cast<std::size_t>(parameter)].name(),
+                  tensor::shape_text(own.grad()), tensor::shape_text(own)));
 }
 
 void OptimizerCore::begin_accumulation(int replica) {
@@ -198,6 +187,7 @@ void OptimizerCore::check_complete(int replica) const {
     }
     if (!parameter.requires_grad()) continue;
     if (parameter.grad().defined()) {
+      check_shape(replica, p);
       any = true;
     } else if (missing.empty()) {
       missing = variable.name();
@@ -297,11 +287,56 @@ std::shared_ptr<OptimizerCore> OptimizerCore::over(Strategy& strategy,
 }
 
 void OptimizerCore::step(const ApplyOptions& options) {
-  const bool looked_at = observer_ || options.clip_global_norm;
-  if (looked_at) bind_gradients();
+  const bool looked_at =
+      observer_ || options.clip_global_norm || options_.non_finite != NonFinite::allow;
+  if (!looked_at) {
+    take_step(Bound::no);
+    return;
+  }
+  bind_gradients();
+  if (look_at_sums(options) == Look::step) take_step(Bound::yes);
+}
+
+OptimizerCore::Look OptimizerCore::look_at_sums(const ApplyOptions& options) {
   if (observer_) observer_(parameters_);
+  require_finite();
+  if (options_.non_finite == NonFinite::skip && first_non_finite() >= 0) {
+    clear_gradients();
+    ++skipped_;
+    return Look::skip;
+  }
   if (options.clip_global_norm) clip(*options.clip_global_norm);
-  take_step(looked_at ? Bound::yes : Bound::no);
+  return Look::step;
+}
+
+// All replicas of all workers have the same sums, so all of them find the same.
+int OptimizerCore::first_non_finite() {
+  const int lanes = strategy_->replicas();
+  std::vector<int> found(static_cast<std::size_t>(lanes), parameters_.count());
+  strategy_->on_lanes([&](int lane) {
+    for (int p = lane; p < parameters_.count(); p += lanes) {
+      const Tensor& gradient = parameters_.on(0, p).grad();
+      if (!gradient.defined() || train::is_finite(gradient)) continue;
+      found[static_cast<std::size_t>(lane)] = p;
+      return;
+    }
+  });
+  const int first = *std::min_element(found.begin(), found.end());
+  return first < parameters_.count() ? first : -1;
+}
+
+void OptimizerCore::require_finite() {
+  if (options_.non_finite != NonFinite::error) return;
+  const int first = first_non_finite();
+  if (first < 0) return;
+  const std::string what = train::describe_non_finite(parameters_.on(0, first).grad());
+  clear_gradients();
+  meet_before_throwing();
+  throw DataError(fmt::format(
+      "after {} steps the gradient of {}, summed over the replicas, is not finite: {}. "
+      "No copy was changed. Look at the loss and its inputs, lower the learning rate, "
+      "or say GradientOptions{{.non_finite = NonFinite::skip}}",
+      iterations(), parameters_.variables[static_cast<std::size_t>(first)].name(), what));
 }
 
 void OptimizerCore::take_step(Bound bound) {
@@ -365,32 +400,7 @@ void OptimizerCore::distributed_apply(const ReplicaGradientsAndVariables& pairs)
           sums[i][c].is_sparse() ? sums[i][c].coalesce() : sums[i][c];
     }
   }
-  if (observer_) observer_(parameters_);
-  take_step(Bound::yes);
-}
-
-void OptimizerCore::check_parameters() {
-  const auto count = static_cast<std::size_t>(parameters_.count());
-  std::vector<std::int64_t> digests(count * static_cast<std::size_t>(copies()));
-  on_copies([&](int c) {
-    for (std::size_t p = 0; p < count; ++p) {
-      const Tensor own = parameters_.on(c, static_cast<int>(p)).detach().contiguous();
-      digests[static_cast<std::size_t>(c) * count + p] =
-          static_cast<std::int64_t>(XXH3_64bits(own.data_ptr(), own.nbytes()));
-    }
-  });
-  if (Workers* workers = strategy_->workers()) digests = workers->gather(digests, "parameters");
-  for (std::size_t i = count; i < digests.size(); ++i) {
-    if (digests[i] == digests[i % count]) continue;
-    const auto replica = static_cast<int>(i / count);
-    const int worker = replica / copies();
-    throw Mismatch(
-        fmt::format("after {} steps parameter {} of replica {} (worker {}) differs from replica "
-                    "0's: something other than the optimizer has written one of them, or the "
-                    "replicas' arithmetic differs",
-                    iterations(), parameters_.variables[i % count].name(), replica, worker),
-        Code::data_loss, {worker});
-  }
+  if (look_at_sums({}) == Look::step) take_step(Bound::yes);
 }
 
 std::string OptimizerCore::explain() const {

@@ -45,7 +45,9 @@ class OptimizerCore {
     return is_copy_per_replica() ? replica : 0;
   }
   [[nodiscard]] const train::Parameters& parameters() const noexcept { return parameters_; }
+  [[nodiscard]] const GradientOptions& options() const noexcept { return options_; }
   [[nodiscard]] std::int64_t iterations() const noexcept { return iterations_.load(); }
+  [[nodiscard]] std::int64_t skipped() const noexcept { return skipped_.load(); }
 
   // On the replica's thread.
 
@@ -64,6 +66,8 @@ class OptimizerCore {
   void reduce_gradients(Here here);
   /// After reduce_gradients(): `.grad` becomes the sums.
   void bind_gradients();
+  /// With NonFinite::error: DataError naming the first parameter whose sum is not finite.
+  void require_finite();
   /// Every replica takes the step with the sums; then its gradients are no more.
   void step(const ApplyOptions& options);
   void clear_gradients();
@@ -105,6 +109,14 @@ class OptimizerCore {
   /// Each copy's part of the work on a lane of its own, as far as there are lanes.
   void on_copies(const std::function<void(int)>& work);
   void clear_gradients(int copy);
+  void check_shape(int replica, int parameter) const;
+  /// The first parameter whose sum is not finite, or -1.
+  [[nodiscard]] int first_non_finite();
+  /// For an error that every worker has found: whoever threw at once would leave the generation
+  /// while others are still in the call that let them find it, and they would blame him.
+  void meet_before_throwing() noexcept;
+  enum class Look { step, skip };
+  [[nodiscard]] Look look_at_sums(const ApplyOptions& options);
   enum class Bound { no, yes };  // are the sums what `.grad` is?
   void take_step(Bound bound);
   [[nodiscard]] int number_of(const Variable& variable) const;
@@ -121,6 +133,7 @@ class OptimizerCore {
   std::vector<Hook> hooks_;
   std::unique_ptr<train::GradientExchange> exchange_;
   std::atomic<std::int64_t> iterations_ = 0;
+  std::atomic<std::int64_t> skipped_ = 0;
 };
 
 }  // namespace lockstep::detail
