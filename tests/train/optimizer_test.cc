@@ -117,7 +117,7 @@ TEST(Optimizer, LearnsTheOrderOfArrival) {
         },
         net, sgd);
     // The last layer's gradients come first.
-    EXPECT_THAT(sgd.explain(), HasSubstr("bucket 0: gradients 1, bytes 64, first b."));
+    EXPECT_THAT(sgd.explain(), HasSubstr("bucket 0: 1 gradient, 64 bytes, first b."));
   });
 }
 
@@ -142,7 +142,7 @@ TEST(Optimizer, AGradientThatTravelsAloneStaysWhereItWasComputed) {
             },
             net, adam);
       }
-      EXPECT_THAT(adam.explain(), HasSubstr("bytes 48, first a.weight, in place"));
+      EXPECT_THAT(adam.explain(), HasSubstr("48 bytes, first a.weight, in place"));
     });
   }
 }
