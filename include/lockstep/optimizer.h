@@ -11,6 +11,9 @@
 // backward pass `.grad` is undefined, and apply() leaves it so. A second backward pass before
 // apply() is InvalidUsage, unless it is inside an Accumulation. A trainable parameter without a
 // gradient is InvalidUsage that names it, unless unused parameters are allowed.
+//
+// Variables that replicas share (CentralStorageStrategy) have no `.grad` for each of them:
+// gradients of those are computed with torch::autograd::grad() and given to apply_gradients().
 #pragma once
 
 // clang-format off
@@ -40,6 +43,14 @@ enum class Overlap : std::uint8_t {
   never,
 };
 
+/// What happens to a step whose summed gradients have a NaN or an infinity: on all replicas of all
+/// workers the same. All but `allow` read the sums once more.
+enum class NonFinite : std::uint8_t {
+  allow,  // it is taken
+  skip,   // parameters, state and iterations() stay as they are; skipped() counts it
+  error,  // DataError naming the first parameter; nothing was changed
+};
+
 struct GradientOptions {
   /// A trainable parameter that has no gradient counts as zero; one that no replica of any worker
   /// has a gradient for is left alone.
@@ -53,6 +64,7 @@ struct GradientOptions {
   /// Every so many steps all replicas compare their parameters; 0: never. Mismatch names the
   /// replica and the first parameter that differ.
   int check_every = 0;
+  NonFinite non_finite = NonFinite::allow;
 };
 
 struct ApplyOptions {
@@ -75,7 +87,7 @@ struct ParameterGroup {
 struct OptimizerVariable {
   std::string name;  // "weight/exp_avg"; "beta1_power"
   bool slot = true;
-  std::vector<Tensor> components;  // one a local replica
+  std::vector<Tensor> components;  // one for each copy that this process has of its variables
 };
 
 using GradientsAndVariables = std::vector<std::pair<Tensor, Variable>>;
@@ -159,16 +171,17 @@ class DistributedOptimizer {
 
   /// Slots ("weight/momentum_buffer") and state of the whole, as far as steps have made it.
   [[nodiscard]] std::vector<OptimizerVariable> variables() const;
-  /// Steps taken.
+  /// Steps taken, and steps skipped because a gradient was not finite.
   [[nodiscard]] std::int64_t iterations() const noexcept;
+  [[nodiscard]] std::int64_t skipped() const noexcept;
   /// Of the first parameter group; set for all.
   [[nodiscard]] double learning_rate() const;
   void set_learning_rate(double rate) const;
   template <class S, class... Args>
   Scheduler scheduler(const Args&... args) const {
     std::vector<std::shared_ptr<torch::optim::LRScheduler>> each;
-    for (int i = 0; i < size(); ++i) {
-      each.push_back(std::make_shared<S>(select_replica(i).local(), args...));
+    for (torch::optim::Optimizer* copy : copies()) {
+      each.push_back(std::make_shared<S>(*copy, args...));
     }
     return Scheduler(std::move(each));
   }
@@ -184,6 +197,8 @@ class DistributedOptimizer {
   [[nodiscard]] detail::OptimizerCore& core() const noexcept { return *core_; }
 
  private:
+  [[nodiscard]] std::vector<torch::optim::Optimizer*> copies() const;
+
   std::shared_ptr<detail::OptimizerCore> core_;
   std::shared_ptr<std::vector<Optimizer>> each_;
 };

@@ -12,12 +12,12 @@
 #include "lockstep/tensor.h"  // before libtorch's own
 // clang-format on
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <optional>
 
 #include "base/mutex.h"
 #include "lockstep/coll/session.h"
@@ -40,19 +40,21 @@ Tensor tensor_over(const coll::Memory& memory, at::ScalarType dtype, std::int64_
       memory.data(), {elements}, [memory](void*) {}, at::TensorOptions().dtype(dtype));
 }
 
-/// The part of a bucket in the shape, and where it can be the strides, of its parameter.
+/// The part of a bucket in the shape, and where it can be the strides, of its parameter. Its
+/// version is its own: that of a view would count the changes of all parts.
 Tensor view_of(const Tensor& flat, std::int64_t begin, const Tensor& parameter) {
   const bool dense = parameter.is_non_overlapping_and_dense();
   const Tensor part = flat.narrow(0, begin, parameter.numel());
-  return dense ? part.as_strided(parameter.sizes(), parameter.strides())
-               : part.view(parameter.sizes());
+  return (dense ? part.as_strided(parameter.sizes(), parameter.strides())
+                : part.view(parameter.sizes()))
+      .variable_data();
 }
 
-/// Of the same shape: do their values lie alike in memory?
+/// Do their values lie alike in memory?
 bool lies_like(const Tensor& gradient, const Tensor& other) {
   return !gradient.is_sparse() && gradient.scalar_type() == other.scalar_type() &&
-         gradient.strides() == other.strides() && gradient.is_non_overlapping_and_dense() &&
-         !gradient.is_conj() && !gradient.is_neg();
+         gradient.sizes() == other.sizes() && gradient.strides() == other.strides() &&
+         gradient.is_non_overlapping_and_dense() && !gradient.is_conj() && !gradient.is_neg();
 }
 
 bool is_same(const Tensor& gradient, const Tensor& view) {
@@ -88,6 +90,7 @@ class Bucket {
   /// One more gradient is in its place; true for the last one.
   bool fill() noexcept { return missing_.fetch_sub(1) == 1; }
   [[nodiscard]] bool is_full() const noexcept { return missing_.load() <= 0; }
+  void fill_all() noexcept { missing_.store(0); }
   void empty() noexcept { missing_.store(static_cast<int>(layout_.slots.size() * inputs_.size())); }
 
  private:
@@ -146,7 +149,7 @@ class BucketExchange : public GradientExchange {
       here_ = gathered.here;
     }
     if (!planned_) plan(gathered);
-    fill_up(Replaced::counts);
+    fill_up();
     if (overlaps_) {
       issue_full_ones();
     } else {
@@ -173,9 +176,10 @@ class BucketExchange : public GradientExchange {
   }
 
   void discard() override {
-    if (overlaps_ && issued() > 0) {
-      // What was begun must be ended, and alike on all workers.
-      fill_up(Replaced::is_ignored);
+    if (overlaps_) {
+      // How many were issued is this worker's own: with unused parameters others may have issued
+      // more. So all workers issue all, whatever is in them.
+      for (const auto& bucket : buckets_) bucket->fill_all();
       issue_full_ones();
     }
     wait();
@@ -188,9 +192,9 @@ class BucketExchange : public GradientExchange {
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
       const BucketLayout& layout = buckets_[i]->layout();
       text +=
-          fmt::format("  bucket {}: gradients {}, bytes {}, first {}{}\n", i, layout.slots.size(),
-                      layout.bytes(), name_of(layout.slots.front().parameter),
-                      layout.alone ? ", in place" : "");
+          fmt::format("  bucket {}: {} gradient{}, {} bytes, first {}{}\n", i, layout.slots.size(),
+                      layout.slots.size() == 1 ? "" : "s", layout.bytes(),
+                      name_of(layout.slots.front().parameter), layout.alone ? ", in place" : "");
     }
     for (const int p : sparse_) text += fmt::format("  sparse, gathered: {}\n", name_of(p));
     return text;
@@ -291,7 +295,8 @@ class BucketExchange : public GradientExchange {
       }
       buckets_.push_back(std::move(bucket));
     }
-    in_.assign(static_cast<std::size_t>(core_.replicas()), std::vector<char>(places_.size(), 0));
+    moved_in_.assign(static_cast<std::size_t>(core_.replicas()), {});
+    for (auto& versions : moved_in_) versions.resize(places_.size());
   }
 
   void make_flat(Bucket& bucket, int replica) {
@@ -323,29 +328,29 @@ class BucketExchange : public GradientExchange {
       copy_into(view, gradient);
     }
     own.mutable_grad() = view;
-    in_[static_cast<std::size_t>(replica)][static_cast<std::size_t>(parameter)] = 1;
+    moved_in_[static_cast<std::size_t>(replica)][static_cast<std::size_t>(parameter)] =
+        view._version();
   }
 
   /// Whether it lies where the other workers see it, and may become the sum.
   [[nodiscard]] bool is_placed(const Tensor& gradient, const Tensor& parameter) const {
-    return gradient.defined() && lies_like(gradient, parameter) && !gradient.requires_grad() &&
-           is_exclusive(gradient) && memory().holds(gradient);
+    return gradient.defined() && lies_like(gradient, parameter) && may_become_sum(gradient) &&
+           memory().holds(gradient);
   }
-
-  /// What somebody has put into `.grad` after its gradient was moved in.
-  enum class Replaced { counts, is_ignored };
 
   /// What has not been moved in yet: unused parameters, large gradients, and everything in the
   /// first step.
-  void fill_up(Replaced replaced) {
+  void fill_up() {
     const auto fill_replica = [&](int r) {
       for (const auto& bucket : buckets_) {
         for (const BucketSlot& slot : bucket->layout().slots) {
-          if (in_[static_cast<std::size_t>(r)][static_cast<std::size_t>(slot.parameter)] == 0) {
+          const auto& version =
+              moved_in_[static_cast<std::size_t>(r)][static_cast<std::size_t>(slot.parameter)];
+          if (version) {
+            take_changed(r, slot.parameter, *version);
+          } else {
             move_in(r, slot.parameter);
             bucket->fill();
-          } else if (replaced == Replaced::counts) {
-            take_replaced(r, slot.parameter);
           }
         }
       }
@@ -353,19 +358,23 @@ class BucketExchange : public GradientExchange {
     core_.on_lanes(fill_replica);
   }
 
-  void take_replaced(int replica, int parameter) {
+  /// What somebody has done to `.grad` after its gradient was moved in, when this was its version.
+  /// (Writes through data() count no version.)
+  void take_changed(int replica, int parameter, std::int64_t version) {
     const Tensor& gradient = parameters_.on(replica, parameter).grad();
     const Tensor& view =
         places_[static_cast<std::size_t>(parameter)].views[static_cast<std::size_t>(replica)];
-    if (view.numel() == 0 || is_same(gradient, view)) return;
-    if (overlaps_) {
+    if (view.numel() == 0) return;
+    const bool replaced = !is_same(gradient, view);
+    if (overlaps_ && (replaced || view._version() != version)) {
       throw InvalidUsage(fmt::format(
-          "apply: another tensor was put into .grad of {} after backward, when its gradient may "
-          "have been sent already; change it while it is computed (register_hook), or say "
-          "GradientOptions{{.overlap = Overlap::never}}",
+          "apply: {} .grad of {} after backward, when it may have been sent already. To clip say "
+          "apply(replica, {{.clip_global_norm = ...}}); change gradients while they are computed "
+          "(register_hook), or say GradientOptions{{.overlap = Overlap::never}}",
+          replaced ? "another tensor was put into" : "something was written to",
           name_of(parameter)));
     }
-    move_in(replica, parameter);
+    if (replaced) move_in(replica, parameter);
   }
 
   [[nodiscard]] coll::CallOptions call(const Bucket& bucket) const {
@@ -389,11 +398,6 @@ class BucketExchange : public GradientExchange {
     }
   }
 
-  [[nodiscard]] std::size_t issued() {
-    const MutexLock lock(mutex_);
-    return next_;
-  }
-
   void wait() {
     std::vector<coll::Work> works;
     {
@@ -405,7 +409,7 @@ class BucketExchange : public GradientExchange {
 
   void begin_anew() {
     for (const auto& bucket : buckets_) bucket->empty();
-    for (std::vector<char>& flags : in_) std::fill(flags.begin(), flags.end(), 0);
+    for (auto& versions : moved_in_) std::fill(versions.begin(), versions.end(), std::nullopt);
     const MutexLock lock(mutex_);
     next_ = 0;
   }
@@ -426,7 +430,7 @@ class BucketExchange : public GradientExchange {
       std::vector<Tensor> each;
       for (int r = 0; r < core_.replicas(); ++r) {
         const Tensor& own = parameters_.on(r, p);
-        const Tensor gradient = own.grad().defined() ? own.grad() : at::zeros_like(own.detach());
+        const Tensor gradient = own.grad().defined() ? own.grad() : no_rows_of(own, 1);
         each.push_back(gradient.is_sparse() ? gradient : gradient.to_sparse(1));
       }
       const PerReplica<Tensor> value(std::move(each), core_.devices());
@@ -447,8 +451,9 @@ class BucketExchange : public GradientExchange {
   std::vector<std::unique_ptr<Bucket>> buckets_;  // in the order in which they are issued
   std::vector<Place> places_;                     // by parameter
   std::vector<int> sparse_;
-  std::vector<bool> used_;             // by parameter, in the step that is being taken
-  std::vector<std::vector<char>> in_;  // [replica][parameter]: in its bucket; the replica's own
+  std::vector<bool> used_;  // by parameter, in the step that is being taken
+  // [replica][parameter]: in its bucket, with this version of `.grad`; the replica's own.
+  std::vector<std::vector<std::optional<std::int64_t>>> moved_in_;
 
   Mutex mutex_;
   std::size_t next_ GUARDED_BY(mutex_) = 0;  // bucket to be issued

@@ -5,6 +5,11 @@
 // wait in a meeting.
 #pragma once
 
+// clang-format off
+#include "lockstep/tensor.h"  // before libtorch's own
+// clang-format on
+#include <ATen/ops/empty.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -49,6 +54,9 @@ class GradientExchange {
   /// undefined if no replica of any worker has one.
   virtual void bind(int replica) = 0;
 
+  /// After the step, by one thread: the sums are nobody's any more.
+  virtual void release() {}
+
   /// Forgets what has arrived.
   virtual void discard() = 0;
 
@@ -56,9 +64,18 @@ class GradientExchange {
 };
 
 /// Whether a sum may be written over this gradient, which a parameter has: nobody else has it, or
-/// shares its memory. (libtorch gives two parameters views of one gradient where it can.)
-inline bool is_exclusive(const Tensor& gradient) {
-  return gradient.use_count() == 1 && gradient.storage().use_count() == 1;
+/// shares its memory. (libtorch gives two parameters views of one gradient where it can.) To be
+/// asked of the parameter's own: a copy of the handle is somebody else.
+inline bool may_become_sum(const Tensor& gradient) {
+  return gradient.use_count() == 1 && gradient.storage().use_count() == 1 &&
+         gradient.is_non_overlapping_and_dense() && !gradient.requires_grad() &&
+         !gradient.is_conj() && !gradient.is_neg();
+}
+
+/// A sparse gradient in which no row was used.
+inline Tensor no_rows_of(const Tensor& parameter, std::int64_t sparse_dim) {
+  const Tensor none = at::empty({0}, parameter.options().layout(c10::kSparse));
+  return none.sparse_resize_and_clear_(parameter.sizes(), sparse_dim, parameter.dim() - sparse_dim);
 }
 
 /// Replicas of one process: reduced where they lie, without a copy.

@@ -28,16 +28,15 @@ class LocalExchange : public GradientExchange {
     std::vector<tensor::ReduceJob> jobs;
     for (int p = 0; p < parameters_.count(); ++p) {
       if (!gathered.used[static_cast<std::size_t>(p)]) continue;
-      std::vector<Tensor> each;
-      for (int r = 0; r < core_.replicas(); ++r) each.push_back(gradient(r, p));
+      const bool in_place = first_may_become_sum(p);  // before others have it: us
+      std::vector<Tensor> each = gradients_of(p);
       Tensor& sum = sums_[static_cast<std::size_t>(p)];
       if (tensor::any_sparse(each)) {
         sum = tensor::reduce_sparse(tensor::Combine::sum, each);
         continue;
       }
-      sum = may_become_sum(p)
-                ? each.front()
-                : core_.result_memory().empty_like(each.front(), each.front().scalar_type());
+      sum = in_place ? each.front()
+                     : core_.result_memory().empty_like(each.front(), each.front().scalar_type());
       jobs.push_back({std::move(each), {sum}, tensor::Combine::sum});
     }
     detail::reduce_on_lanes(core_, jobs);
@@ -50,6 +49,8 @@ class LocalExchange : public GradientExchange {
     }
   }
 
+  void release() override { sums_.clear(); }
+
   [[nodiscard]] std::string explain() const override {
     return core_.replicas() == 1 ? "gradients: one replica, nothing to add up\n"
                                  : "gradients: replicas are threads of this process; each sum is "
@@ -57,19 +58,32 @@ class LocalExchange : public GradientExchange {
   }
 
  private:
-  [[nodiscard]] Tensor gradient(int replica, int parameter) const {
-    const Tensor& own = parameters_.on(replica, parameter);
-    return own.grad().defined() ? own.grad() : at::zeros_like(own.detach());
+  /// One a replica. Where there is none it is zero, and of no rows if another one is sparse: a
+  /// whole table of zeros would make the sum dense.
+  [[nodiscard]] std::vector<Tensor> gradients_of(int parameter) const {
+    std::vector<Tensor> each;
+    Tensor sparse;
+    for (int r = 0; r < core_.replicas(); ++r) {
+      each.push_back(parameters_.on(r, parameter).grad());
+      if (each.back().defined() && each.back().is_sparse()) sparse = each.back();
+    }
+    for (Tensor& gradient : each) {
+      if (gradient.defined()) continue;
+      const Tensor& first = parameters_.on(0, parameter);
+      gradient = sparse.defined() ? no_rows_of(first, sparse.sparse_dim())
+                                  : at::zeros_like(first.detach());
+    }
+    return each;
   }
 
-  [[nodiscard]] bool may_become_sum(int parameter) const {
+  [[nodiscard]] bool first_may_become_sum(int parameter) const {
     const Tensor& first = parameters_.on(0, parameter).grad();
-    return !first.defined() || is_exclusive(first);
+    return !first.defined() || (!first.is_sparse() && may_become_sum(first));
   }
 
   detail::StrategyCore& core_;
   const Parameters& parameters_;
-  std::vector<Tensor> sums_;  // by parameter; kept until the next step, when its owner lets go
+  std::vector<Tensor> sums_;  // by parameter
 };
 
 }  // namespace

@@ -39,10 +39,13 @@ Accumulation::~Accumulation() {
 Optimizer::Optimizer(std::shared_ptr<OptimizerCore> core, int index)
     : core_(std::move(core)), index_(index) {}
 
-torch::optim::Optimizer& Optimizer::local() const noexcept { return core_->optimizer(index_); }
+torch::optim::Optimizer& Optimizer::local() const noexcept {
+  return core_->optimizer(core_->copy_of(index_));
+}
 
 void Optimizer::require_own(const ReplicaContext& replica) const {
   detail::require_replica(replica, "Optimizer::apply");
+  core_->require_copy_per_replica("apply");
   if (replica.state().core == &core_->strategy() && replica.state().index == index_) return;
   throw InvalidUsage(
       "Optimizer::apply with the context of another replica or strategy: pass the optimizer to "
@@ -65,6 +68,12 @@ void Optimizer::apply(ReplicaContext& replica, const ApplyOptions& options, Here
 Tensor Optimizer::apply(ReplicaContext& replica, const std::function<Tensor()>& closure,
                         Here here) {
   require_own(replica);
+  if (core_->options().non_finite == NonFinite::skip) {
+    throw InvalidUsage(
+        "apply with a closure: a step that evaluates the loss several times cannot be skipped; say "
+        "NonFinite::error or allow",
+        Code::failed_precondition);
+  }
   bool first = true;
   const auto evaluate = [&]() -> Tensor {
     if (!std::exchange(first, false)) {
@@ -78,8 +87,11 @@ Tensor Optimizer::apply(ReplicaContext& replica, const std::function<Tensor()>& 
       loss = closure();
     }
     core_->check_complete(index_);
-    replica.merge_at(here, [core = core_.get(), here](Strategy&) { core->reduce_gradients(here); });
-    core_->bind_gradients(index_);
+    replica.merge_at(here, [core = core_.get(), here](Strategy&) {
+      core->reduce_gradients(here);
+      core->bind_gradients();
+      core->require_finite();
+    });
     return replica.all_reduce(ReduceOp::sum, loss.detach(), here);
   };
   // What an optimizer keeps may be as large as a gradient, but is none.
@@ -126,22 +138,36 @@ void Scheduler::step() {
 
 DistributedOptimizer::DistributedOptimizer(std::shared_ptr<OptimizerCore> core)
     : core_(std::move(core)), each_(std::make_shared<std::vector<Optimizer>>()) {
-  for (int r = 0; r < core_->replicas(); ++r) each_->emplace_back(core_, r);
+  for (int r = 0; r < core_->strategy().replicas(); ++r) each_->emplace_back(core_, r);
 }
 
-int DistributedOptimizer::size() const noexcept { return core_->replicas(); }
+int DistributedOptimizer::size() const noexcept { return static_cast<int>(each_->size()); }
 
 Optimizer& DistributedOptimizer::select_replica(int replica) const {
   if (replica < 0 || replica >= size()) detail::no_such_component("Optimizer", replica, size());
   return (*each_)[static_cast<std::size_t>(replica)];
 }
 
+std::vector<torch::optim::Optimizer*> DistributedOptimizer::copies() const {
+  std::vector<torch::optim::Optimizer*> all;
+  for (int c = 0; c < core_->copies(); ++c) all.push_back(&core_->optimizer(c));
+  return all;
+}
+
 void DistributedOptimizer::distributed_apply(Strategy& strategy,
                                              const ReplicaGradientsAndVariables& pairs) const {
-  if (get_replica_context() != nullptr && !in_cross_replica_context()) {
+  const ReplicaContext* replica = get_replica_context();
+  if (replica != nullptr && !replica->state().core->is_default()) {
     throw InvalidUsage(
         "distributed_apply in a step function: use apply_gradients(pairs), or call it in a merge "
         "function",
+        Code::failed_precondition);
+  }
+  if (&strategy.core() != &core_->strategy()) {
+    throw InvalidUsage(
+        fmt::format("Mixing different Strategy objects: distributed_apply with a {} of an "
+                    "optimizer that another strategy ({}) made",
+                    strategy.name(), core_->strategy().name()),
         Code::failed_precondition);
   }
   const detail::CrossEntry entry(strategy.core(), "distributed_apply");
@@ -159,14 +185,15 @@ std::vector<OptimizerVariable> DistributedOptimizer::variables() const {
   return core_->variables();
 }
 std::int64_t DistributedOptimizer::iterations() const noexcept { return core_->iterations(); }
+std::int64_t DistributedOptimizer::skipped() const noexcept { return core_->skipped(); }
 
 double DistributedOptimizer::learning_rate() const {
   return core_->optimizer(0).param_groups().front().options().get_lr();
 }
 
 void DistributedOptimizer::set_learning_rate(double rate) const {
-  for (int r = 0; r < size(); ++r) {
-    for (auto& group : core_->optimizer(r).param_groups()) group.options().set_lr(rate);
+  for (torch::optim::Optimizer* copy : copies()) {
+    for (auto& group : copy->param_groups()) group.options().set_lr(rate);
   }
 }
 

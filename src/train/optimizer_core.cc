@@ -5,14 +5,13 @@
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
+#include <algorithm>
 #include <cmath>
 #include <set>
 
 #include "strategy/variable_state.h"
 #include "tensor/torch_text.h"
+#include "train/non_finite.h"
 
 namespace lockstep::detail {
 
@@ -47,29 +46,35 @@ OptimizerCore::OptimizerCore(Strategy& strategy, std::vector<ParameterGroup> gro
                         variable.name(), variable.state().core->name()));
       }
       parameters_.variables.push_back(variable);
+      const Variable& first = parameters_.variables.front();
+      if (variable.size() != first.size()) {
+        wrong_use(
+            fmt::format("optimizer: variable {} has {} copies, variable {} has {}: those of one "
+                        "optimizer must have as many; make one for each kind",
+                        first.name(), first.size(), variable.name(), variable.size()));
+      }
     }
   }
   if (parameters_.variables.empty()) throw InvalidUsage("optimizer: No variables provided");
-  const int copies = parameters_.variables.front().size();
-  for (int r = 0; r < copies; ++r) {
-    std::vector<Tensor>& tensors_of_replica = parameters_.tensors.emplace_back();
+  for (int c = 0; c < parameters_.variables.front().size(); ++c) {
+    std::vector<Tensor>& tensors_of_copy = parameters_.tensors.emplace_back();
     for (const Variable& variable : parameters_.variables) {
-      tensors_of_replica.emplace_back(variable[r]);
+      tensors_of_copy.emplace_back(variable[c]);
     }
     std::vector<torch::optim::OptimizerParamGroup> own;
     for (const ParameterGroup& group : groups_) {
       std::vector<Tensor> tensors;
-      for (const Variable& variable : group.variables) tensors.emplace_back(variable[r]);
+      for (const Variable& variable : group.variables) tensors.emplace_back(variable[c]);
       if (group.options) {
         own.emplace_back(std::move(tensors), group.options->clone());
       } else {
         own.emplace_back(std::move(tensors));
       }
     }
-    auto replica = std::make_unique<Replica>();
-    replica->optimizer = make_(std::move(own));
-    replica->arrived.assign(parameters_.variables.size(), 0);
-    replicas_.push_back(std::move(replica));
+    auto copy = std::make_unique<Copy>();
+    copy->optimizer = make_(std::move(own));
+    copy->arrived.assign(parameters_.variables.size(), 0);
+    copies_.push_back(std::move(copy));
   }
   for (int p = 0; p < parameters_.count(); ++p) {
     trainable_.push_back(parameters_.on(0, p).requires_grad());
@@ -78,33 +83,14 @@ OptimizerCore::OptimizerCore(Strategy& strategy, std::vector<ParameterGroup> gro
   exchange_ = strategy_->workers() != nullptr
                   ? train::bucket_exchange(*strategy_, parameters_, options_)
                   : train::local_exchange(*strategy_, parameters_);
-  for (int r = 0; r < copies; ++r) {
+  if (!is_copy_per_replica()) return;
+  for (int r = 0; r < copies(); ++r) {
     for (int p = 0; p < parameters_.count(); ++p) hook(r, p);
   }
 }
 
 OptimizerCore::~OptimizerCore() {
   for (const Hook& hook : hooks_) hook.accumulator->del_post_hook(hook.key);
-}
-
-// Before anything is sent: another list of parameters would add up what does not belong together.
-void OptimizerCore::compare_workers() const {
-  Workers* workers = strategy_->workers();
-  if (workers == nullptr) return;
-  std::vector<Trait> traits = {
-      {"type", type_},
-      {"learning rate", fmt::to_string(optimizer(0).param_groups().front().options().get_lr())},
-      {"gradient options", fmt::format("allow_unused {}, overlap {}, bucket_bytes {}, wire {}",
-                                       options_.allow_unused, static_cast<int>(options_.overlap),
-                                       options_.bucket_bytes, static_cast<int>(options_.wire))}};
-  for (const Variable& variable : parameters_.variables) {
-    const Tensor own = variable[0];
-    traits.push_back(
-        {"variable",
-         fmt::format("{} {} {}{}", variable.name(), tensor::shape_text(own),
-                     c10::toString(own.scalar_type()), own.requires_grad() ? "" : ", frozen")});
-  }
-  workers->require_alike("optimizer", traits);
 }
 
 void OptimizerCore::hook(int replica, int parameter) {
@@ -122,8 +108,24 @@ void OptimizerCore::hook(int replica, int parameter) {
   hooks_.push_back({std::move(accumulator), key});
 }
 
+void OptimizerCore::require_copy_per_replica(const char* method) const {
+  if (is_copy_per_replica()) return;
+  wrong_use(fmt::format(
+      "{}: variable {} has {} for {} replicas, so that their backward passes would "
+      "write to one .grad. Compute gradients with torch::autograd::grad() and give "
+      "them to apply_gradients()",
+      method, parameters_.variables.front().name(),
+      copies() == 1 ? "one copy" : fmt::format("{} copies", copies()), strategy_->replicas()));
+}
+
+void OptimizerCore::on_copies(const std::function<void(int)>& work) {
+  strategy_->on_lanes([&](int lane) {
+    for (int c = lane; c < copies(); c += strategy_->replicas()) work(c);
+  });
+}
+
 void OptimizerCore::arrived(int replica, int parameter) {
-  Replica& own = *replicas_[static_cast<std::size_t>(replica)];
+  Copy& own = *copies_[static_cast<std::size_t>(replica)];
   char& seen = own.arrived[static_cast<std::size_t>(parameter)];
   if (own.accumulating > 0) {
     // Not counted: a later pass, or the step, finds the gradient where it is.
@@ -136,13 +138,25 @@ void OptimizerCore::arrived(int replica, int parameter) {
         "optimizer.accumulate();`. After an exception in a step call reset() first",
         parameters_.variables[static_cast<std::size_t>(parameter)].name()));
   }
+  check_shape(replica, parameter);
   seen = 1;
   own.order.push_back(parameter);
   exchange_->arrived(replica, parameter);
 }
 
+void OptimizerCore::check_shape(int replica, int parameter) const {
+  const Tensor& own = parameters_.on(replica, parameter);
+  if (own.grad().sizes() == own.sizes()) return;
+  throw InvalidUsage(
+      fmt::format("the gradient of {} is {}, the parameter {}: something of another "
+                  "shape was put into .grad",
+                  parameters_.variables[static_cast<std::size_t>(parameter)].name(),
+                  tensor::shape_text(own.grad()), tensor::shape_text(own)));
+}
+
 void OptimizerCore::begin_accumulation(int replica) {
-  Replica& own = *replicas_[static_cast<std::size_t>(replica)];
+  require_copy_per_replica("accumulate");
+  Copy& own = *copies_[static_cast<std::size_t>(replica)];
   if (!own.order.empty()) {
     wrong_use(
         "accumulate() after a backward pass outside of it: its gradients may be on their way; "
@@ -152,11 +166,11 @@ void OptimizerCore::begin_accumulation(int replica) {
 }
 
 void OptimizerCore::end_accumulation(int replica) noexcept {
-  --replicas_[static_cast<std::size_t>(replica)]->accumulating;
+  --copies_[static_cast<std::size_t>(replica)]->accumulating;
 }
 
 void OptimizerCore::check_complete(int replica) const {
-  const Replica& own = *replicas_[static_cast<std::size_t>(replica)];
+  const Copy& own = *copies_[static_cast<std::size_t>(replica)];
   if (own.accumulating > 0) {
     wrong_use("apply() inside of an accumulation: end its scope first");
   }
@@ -173,6 +187,7 @@ void OptimizerCore::check_complete(int replica) const {
     }
     if (!parameter.requires_grad()) continue;
     if (parameter.grad().defined()) {
+      check_shape(replica, p);
       any = true;
     } else if (missing.empty()) {
       missing = variable.name();
@@ -214,16 +229,24 @@ void OptimizerCore::reduce_gradients(Here here) {
   gathered.here = here;
   gathered.used.assign(parameters_.variables.size(), false);
   for (int p = 0; p < parameters_.count(); ++p) {
-    for (int r = 0; r < replicas(); ++r) {
+    for (int r = 0; r < copies(); ++r) {
       if (parameters_.on(r, p).grad().defined()) gathered.used[static_cast<std::size_t>(p)] = true;
     }
   }
-  gathered.order = replicas_.front()->order;
+  gathered.order = copies_.front()->order;
   exchange_->finish(gathered);
-  for (const auto& replica : replicas_) {
-    std::fill(replica->arrived.begin(), replica->arrived.end(), 0);
-    replica->order.clear();
+  forget_arrivals();
+}
+
+void OptimizerCore::forget_arrivals() {
+  for (const auto& copy : copies_) {
+    std::fill(copy->arrived.begin(), copy->arrived.end(), 0);
+    copy->order.clear();
   }
+}
+
+void OptimizerCore::bind_gradients() {
+  on_copies([&](int c) { exchange_->bind(c); });
 }
 
 // Of the sums, which all replicas share: scaled once.
@@ -243,9 +266,9 @@ void OptimizerCore::clip(double limit) {
   const double norm = std::sqrt(squares);
   if (norm <= limit || !std::isfinite(norm)) return;
   std::set<const void*> scaled;
-  for (int r = 0; r < replicas(); ++r) {
+  for (int c = 0; c < copies(); ++c) {
     for (int p = 0; p < parameters_.count(); ++p) {
-      Tensor gradient = parameters_.on(r, p).grad();
+      Tensor gradient = parameters_.on(c, p).grad();
       if (!gradient.defined()) continue;
       Tensor values = gradient.is_sparse() ? gradient._values() : gradient;
       if (scaled.insert(values.data_ptr()).second) values.mul_(limit / norm);
@@ -264,21 +287,65 @@ std::shared_ptr<OptimizerCore> OptimizerCore::over(Strategy& strategy,
 }
 
 void OptimizerCore::step(const ApplyOptions& options) {
-  const bool looked_at = observer_ || options.clip_global_norm;
-  if (looked_at) strategy_->on_lanes([&](int lane) { bind_gradients(lane); });
+  const bool looked_at =
+      observer_ || options.clip_global_norm || options_.non_finite != NonFinite::allow;
+  if (!looked_at) {
+    take_step(Bound::no);
+    return;
+  }
+  bind_gradients();
+  if (look_at_sums(options) == Look::step) take_step(Bound::yes);
+}
+
+OptimizerCore::Look OptimizerCore::look_at_sums(const ApplyOptions& options) {
   if (observer_) observer_(parameters_);
+  require_finite();
+  if (options_.non_finite == NonFinite::skip && first_non_finite() >= 0) {
+    clear_gradients();
+    ++skipped_;
+    return Look::skip;
+  }
   if (options.clip_global_norm) clip(*options.clip_global_norm);
-  take_step(looked_at ? Bound::yes : Bound::no);
+  return Look::step;
+}
+
+// All replicas of all workers have the same sums, so all of them find the same.
+int OptimizerCore::first_non_finite() {
+  const int lanes = strategy_->replicas();
+  std::vector<int> found(static_cast<std::size_t>(lanes), parameters_.count());
+  strategy_->on_lanes([&](int lane) {
+    for (int p = lane; p < parameters_.count(); p += lanes) {
+      const Tensor& gradient = parameters_.on(0, p).grad();
+      if (!gradient.defined() || train::is_finite(gradient)) continue;
+      found[static_cast<std::size_t>(lane)] = p;
+      return;
+    }
+  });
+  const int first = *std::min_element(found.begin(), found.end());
+  return first < parameters_.count() ? first : -1;
+}
+
+void OptimizerCore::require_finite() {
+  if (options_.non_finite != NonFinite::error) return;
+  const int first = first_non_finite();
+  if (first < 0) return;
+  const std::string what = train::describe_non_finite(parameters_.on(0, first).grad());
+  clear_gradients();
+  meet_before_throwing();
+  throw DataError(fmt::format(
+      "after {} steps the gradient of {}, summed over the replicas, is not finite: {}. "
+      "No copy was changed. Look at the loss and its inputs, lower the learning rate, "
+      "or say GradientOptions{{.non_finite = NonFinite::skip}}",
+      iterations(), parameters_.variables[static_cast<std::size_t>(first)].name(), what));
 }
 
 void OptimizerCore::take_step(Bound bound) {
-  strategy_->on_lanes([&](int lane) {
-    if (bound == Bound::no) bind_gradients(lane);
-    optimizer(lane).step();
-    for (int p = 0; p < parameters_.count(); ++p) {
-      parameters_.on(lane, p).mutable_grad() = Tensor();
-    }
+  on_copies([&](int c) {
+    if (bound == Bound::no) exchange_->bind(c);
+    optimizer(c).step();
+    clear_gradients(c);
   });
+  exchange_->release();
   count_step();
 }
 
@@ -288,19 +355,18 @@ void OptimizerCore::count_step() {
 }
 
 void OptimizerCore::clear_gradients() {
-  for (int r = 0; r < replicas(); ++r) {
-    for (int p = 0; p < parameters_.count(); ++p) parameters_.on(r, p).mutable_grad() = Tensor();
-  }
+  on_copies([&](int c) { clear_gradients(c); });
+  exchange_->release();
+}
+
+void OptimizerCore::clear_gradients(int copy) {
+  for (int p = 0; p < parameters_.count(); ++p) parameters_.on(copy, p).mutable_grad() = Tensor();
 }
 
 void OptimizerCore::discard() {
   exchange_->discard();
   clear_gradients();
-  for (const auto& replica : replicas_) {
-    std::fill(replica->arrived.begin(), replica->arrived.end(), 0);
-    replica->order.clear();
-    replica->accumulating = 0;
-  }
+  forget_arrivals();
 }
 
 int OptimizerCore::number_of(const Variable& variable) const {
@@ -314,49 +380,33 @@ void OptimizerCore::distributed_apply(const ReplicaGradientsAndVariables& pairs)
   if (pairs.empty()) throw InvalidUsage("apply_gradients: No variables provided");
   std::vector<int> numbers;
   for (const auto& [gradient, variable] : pairs) {
-    numbers.push_back(number_of(variable));
-    if (numbers.back() < 0) {
+    const int number = number_of(variable);
+    if (number < 0) {
       throw InvalidUsage(
           fmt::format("apply_gradients: variable {} is none of this optimizer's", variable.name()));
     }
+    if (std::find(numbers.begin(), numbers.end(), number) != numbers.end()) {
+      throw InvalidUsage(fmt::format(
+          "apply_gradients: variable {} is given twice; add its gradients up", variable.name()));
+    }
+    numbers.push_back(number);
   }
+  discard();  // a step is taken with those given here only
   Strategy& strategy = strategy_->strategy();
   const std::vector<Colocated<Tensor>> sums = strategy.batch_reduce_to(ReduceOp::sum, pairs);
-  clear_gradients();  // a step is taken by those given here only
   for (std::size_t i = 0; i < pairs.size(); ++i) {
-    for (int r = 0; r < replicas(); ++r) {
-      parameters_.on(r, numbers[i]).mutable_grad() =
-          sums[i][r].is_sparse() ? sums[i][r].coalesce() : sums[i][r];
+    for (int c = 0; c < copies(); ++c) {
+      parameters_.on(c, numbers[i]).mutable_grad() =
+          sums[i][c].is_sparse() ? sums[i][c].coalesce() : sums[i][c];
     }
   }
-  if (observer_) observer_(parameters_);
-  take_step(Bound::yes);
+  if (look_at_sums({}) == Look::step) take_step(Bound::yes);
 }
 
-void OptimizerCore::check_parameters() {
-  const auto count = static_cast<std::size_t>(parameters_.count());
-  std::vector<std::int64_t> digests(count * static_cast<std::size_t>(replicas()));
-  strategy_->on_lanes([&](int lane) {
-    for (std::size_t p = 0; p < count; ++p) {
-      const Tensor own = parameters_.on(lane, static_cast<int>(p)).detach().contiguous();
-      digests[static_cast<std::size_t>(lane) * count + p] =
-          static_cast<std::int64_t>(XXH3_64bits(own.data_ptr(), own.nbytes()));
-    }
-  });
-  if (Workers* workers = strategy_->workers()) digests = workers->gather(digests, "parameters");
-  for (std::size_t i = count; i < digests.size(); ++i) {
-    if (digests[i] == digests[i % count]) continue;
-    const auto replica = static_cast<int>(i / count);
-    const int worker = replica / replicas();
-    throw Mismatch(
-        fmt::format("after {} steps parameter {} of replica {} (worker {}) differs from replica "
-                    "0's: something other than the optimizer has written one of them, or the "
-                    "replicas' arithmetic differs",
-                    iterations(), parameters_.variables[i % count].name(), replica, worker),
-        Code::data_loss, {worker});
-  }
+std::string OptimizerCore::explain() const {
+  if (is_copy_per_replica()) return exchange_->explain();
+  return fmt::format("gradients: given by hand; {} copies for {} replicas\n", copies(),
+                     strategy_->replicas());
 }
-
-std::string OptimizerCore::explain() const { return exchange_->explain(); }
 
 }  // namespace lockstep::detail

@@ -8,6 +8,7 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 
@@ -27,40 +28,70 @@ bool read_as(const OptimizerParamState& state, const Read& read) {
   return own != nullptr;
 }
 
-/// The tensors of a parameter's state, and its number of steps.
-std::vector<Slot> slots_of(const OptimizerParamState& state, std::int64_t& steps) {
-  std::vector<Slot> slots;
-  const auto add = [&](const char* name, const Tensor& tensor) {
-    if (tensor.defined()) slots.emplace_back(name, tensor);
-  };
+/// What torch keeps under a parameter.
+struct State {
+  std::vector<Slot> tensors;
+  std::int64_t steps = 0;
+  bool is_slot = true;  // false: it is the whole optimizer's, kept under the first parameter
+
+  void add(const std::string& name, const Tensor& tensor) {
+    if (tensor.defined()) tensors.emplace_back(name, tensor);
+  }
+  template <class Tensors>
+  void add_each(const char* name, const Tensors& each) {
+    std::size_t i = 0;
+    for (const Tensor& tensor : each) add(fmt::format("{}/{}", name, i++), tensor);
+  }
+  void add_number(const char* name, double value) {
+    tensors.emplace_back(name, at::scalar_tensor(value, at::TensorOptions().dtype(at::kDouble)));
+  }
+};
+
+State read_lbfgs(const torch::optim::LBFGSParamState& own) {
+  State state;
+  state.is_slot = false;
+  state.add("d", own.d());
+  state.add("H_diag", own.H_diag());
+  state.add("prev_flat_grad", own.prev_flat_grad());
+  state.add_each("old_dirs", own.old_dirs());
+  state.add_each("old_stps", own.old_stps());
+  state.add_each("ro", own.ro());
+  if (own.al()) state.add_each("al", *own.al());
+  if (own.n_iter() > 0) {  // torch leaves them without a value before
+    state.add_number("t", own.t());
+    state.add_number("prev_loss", own.prev_loss());
+  }
+  state.add_number("func_evals", static_cast<double>(own.func_evals()));
+  state.add_number("n_iter", static_cast<double>(own.n_iter()));
+  return state;
+}
+
+State read_state(const OptimizerParamState& param_state) {
+  State state;
   const auto adam = [&](const auto& own) {
-    steps = own.step();
-    add("exp_avg", own.exp_avg());
-    add("exp_avg_sq", own.exp_avg_sq());
-    add("max_exp_avg_sq", own.max_exp_avg_sq());
+    state.steps = own.step();
+    state.add("exp_avg", own.exp_avg());
+    state.add("exp_avg_sq", own.exp_avg_sq());
+    state.add("max_exp_avg_sq", own.max_exp_avg_sq());
   };
   using namespace torch::optim;
-  read_as<SGDParamState>(state,
-                         [&](const auto& own) { add("momentum_buffer", own.momentum_buffer()); }) ||
-      read_as<AdamParamState>(state, adam) || read_as<AdamWParamState>(state, adam) ||
-      read_as<AdagradParamState>(state,
+  read_as<SGDParamState>(
+      param_state, [&](const auto& own) { state.add("momentum_buffer", own.momentum_buffer()); }) ||
+      read_as<AdamParamState>(param_state, adam) || read_as<AdamWParamState>(param_state, adam) ||
+      read_as<AdagradParamState>(param_state,
                                  [&](const auto& own) {
-                                   steps = own.step();
-                                   add("sum", own.sum());
+                                   state.steps = own.step();
+                                   state.add("sum", own.sum());
                                  }) ||
-      read_as<RMSpropParamState>(state,
+      read_as<RMSpropParamState>(param_state,
                                  [&](const auto& own) {
-                                   steps = own.step();
-                                   add("square_avg", own.square_avg());
-                                   add("momentum_buffer", own.momentum_buffer());
-                                   add("grad_avg", own.grad_avg());
+                                   state.steps = own.step();
+                                   state.add("square_avg", own.square_avg());
+                                   state.add("momentum_buffer", own.momentum_buffer());
+                                   state.add("grad_avg", own.grad_avg());
                                  }) ||
-      read_as<LBFGSParamState>(state, [&](const auto& own) {
-        add("d", own.d());
-        add("H_diag", own.H_diag());
-        add("prev_flat_grad", own.prev_flat_grad());
-      });
-  return slots;
+      read_as<LBFGSParamState>(param_state, [&](const auto& own) { state = read_lbfgs(own); });
+  return state;
 }
 
 /// The betas of Adam and AdamW; none of the others.
@@ -76,19 +107,23 @@ std::optional<std::tuple<double, double>> betas_of(torch::optim::Optimizer& opti
 
 std::vector<OptimizerVariable> OptimizerCore::variables() const {
   std::vector<OptimizerVariable> all;
-  std::int64_t steps = 0;
+  std::int64_t steps = 0;  // of the parameter that has taken most
   for (int p = 0; p < parameters_.count(); ++p) {
     std::vector<OptimizerVariable> own;
-    for (int r = 0; r < replicas(); ++r) {
-      const auto key = c10::guts::to_string(parameters_.on(r, p).unsafeGetTensorImpl());
-      const auto found = optimizer(r).state().find(key);
-      if (found == optimizer(r).state().end()) continue;
-      const std::vector<Slot> slots = slots_of(*found->second, steps);
-      own.resize(slots.size());
-      for (std::size_t i = 0; i < slots.size(); ++i) {
-        own[i].name = fmt::format(
-            "{}/{}", parameters_.variables[static_cast<std::size_t>(p)].name(), slots[i].first);
-        own[i].components.push_back(slots[i].second);
+    for (int c = 0; c < copies(); ++c) {
+      const auto key = c10::guts::to_string(parameters_.on(c, p).unsafeGetTensorImpl());
+      const auto found = optimizer(c).state().find(key);
+      if (found == optimizer(c).state().end()) continue;
+      const State state = read_state(*found->second);
+      steps = std::max(steps, state.steps);
+      own.resize(state.tensors.size());
+      for (std::size_t i = 0; i < state.tensors.size(); ++i) {
+        const auto& [name, tensor] = state.tensors[i];
+        own[i].name = state.is_slot
+                          ? parameters_.variables[static_cast<std::size_t>(p)].name() + "/" + name
+                          : name;
+        own[i].slot = state.is_slot;
+        own[i].components.push_back(tensor);
       }
     }
     all.insert(all.end(), own.begin(), own.end());
@@ -97,7 +132,7 @@ std::vector<OptimizerVariable> OptimizerCore::variables() const {
   if (const auto betas = betas_of(optimizer(0))) {
     const auto power = [&](const char* name, double beta) {
       const Tensor value = at::scalar_tensor(std::pow(beta, static_cast<double>(steps + 1)));
-      all.push_back({name, false, std::vector<Tensor>(replicas_.size(), value)});
+      all.push_back({name, false, std::vector<Tensor>(copies_.size(), value)});
     };
     power("beta1_power", std::get<0>(*betas));
     power("beta2_power", std::get<1>(*betas));

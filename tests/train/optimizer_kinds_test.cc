@@ -110,10 +110,10 @@ TEST(OptimizerKinds, LbfgsEvaluatesTheSummedLoss) {
       return loss;
     });
   }
-  const auto train = [&](Strategy& strategy) {
+  const auto train = [&](Strategy& strategy, const GradientOptions& gradients) {
     const auto scope = strategy.scope();
     const auto net = strategy.create<Dense>();
-    const auto together = strategy.optimizer<torch::optim::LBFGS>(net, options);
+    const auto together = strategy.optimizer<torch::optim::LBFGS>(net, options, gradients);
     for (int i = 0; i < 2; ++i) {
       strategy.run(
           [](ReplicaContext& replica, Dense& own, Optimizer& step) {
@@ -130,8 +130,63 @@ TEST(OptimizerKinds, LbfgsEvaluatesTheSummedLoss) {
     EXPECT_EQ(together.iterations(), 2);
   };
   MirroredStrategy mirrored(cpus(2));
-  train(mirrored);
-  run_workers({.workers = 2}, train);
+  train(mirrored, {});
+  for (const Overlap overlap : {Overlap::automatic, Overlap::always}) {
+    run_workers({.workers = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+      train(strategy, {.overlap = overlap, .bucket_bytes = 64});
+    });
+  }
+}
+
+TEST(OptimizerKinds, StateOfLbfgsIsTheWholesAndComplete) {
+  MirroredStrategy strategy(cpus(2));
+  const auto scope = strategy.scope();
+  const auto net = strategy.create<Dense>();
+  const auto lbfgs =
+      strategy.optimizer<torch::optim::LBFGS>(net, torch::optim::LBFGSOptions(0.5).max_iter(3));
+  strategy.run(
+      [](ReplicaContext& replica, Dense& own, Optimizer& step) {
+        step.apply(replica, [&] {
+          Tensor loss = own->loss(rows());
+          loss.backward();
+          return loss;
+        });
+      },
+      net, lbfgs);
+  std::set<std::string> names;
+  for (const OptimizerVariable& variable : lbfgs.variables()) {
+    names.insert(variable.name);
+    EXPECT_FALSE(variable.slot) << variable.name;
+    ASSERT_EQ(variable.components.size(), 2U) << variable.name;
+    EXPECT_TRUE(variable.components[0].equal(variable.components[1])) << variable.name;
+  }
+  for (const char* name : {"d", "H_diag", "prev_flat_grad", "old_dirs/0", "old_stps/0", "ro/0",
+                           "al/0", "t", "prev_loss", "func_evals", "n_iter"}) {
+    EXPECT_TRUE(names.contains(name)) << name;
+  }
+}
+
+/// The last parameter has taken fewer steps than the first.
+TEST(OptimizerKinds, PowersOfBetasCountTheMostSteps) {
+  MirroredStrategy strategy(cpus(2));
+  const auto scope = strategy.scope();
+  const auto net = strategy.create<Dense>();
+  const auto adam = strategy.optimizer<torch::optim::Adam>(net, torch::optim::AdamOptions(0.1),
+                                                           {.allow_unused = true});
+  for (int i = 0; i < 3; ++i) {
+    strategy.run(
+        [&](ReplicaContext& replica, Dense& own, Optimizer& step) {
+          (i == 0 ? own->loss(rows()) : own->kernel.pow(2).sum()).backward();
+          step.apply(replica);
+        },
+        net, adam);
+  }
+  for (const OptimizerVariable& variable : adam.variables()) {
+    if (variable.name != "beta1_power") continue;
+    EXPECT_FLOAT_EQ(variable.components[0].item<float>(), std::pow(0.9F, 4.0F));
+    return;
+  }
+  FAIL() << "no beta1_power";
 }
 
 TEST(OptimizerKinds, GroupsHaveOptionsOfTheirOwn) {
@@ -164,6 +219,34 @@ TEST(OptimizerKinds, SchedulersStepAllReplicasRates) {
   EXPECT_DOUBLE_EQ(sgd.select_replica(1).local().param_groups()[0].options().get_lr(), 0.5);
   sgd.set_learning_rate(0.25);
   EXPECT_DOUBLE_EQ(sgd.select_replica(1).local().param_groups()[0].options().get_lr(), 0.25);
+}
+
+TEST(OptimizerKinds, AScheduleGivesTheSameBitsOnSeveralWorkers) {
+  const auto train = [](Strategy& strategy, const GradientOptions& options) {
+    const auto scope = strategy.scope();
+    const auto net = strategy.create<Dense>();
+    const auto sgd = strategy.optimizer<torch::optim::SGD>(
+        net, torch::optim::SGDOptions(0.1).momentum(0.9), options);
+    Scheduler halving = sgd.scheduler<torch::optim::StepLR>(1U, 0.5);
+    for (int i = 0; i < 4; ++i) {
+      strategy.run(
+          [](ReplicaContext& replica, Dense& own, Optimizer& step) {
+            own->loss(rows().narrow(0, 2 * replica.replica_id_in_sync_group(), 2)).backward();
+            step.apply(replica);
+          },
+          net, sgd);
+      halving.step();
+    }
+    sgd.check_parameters();
+    return net[0]->kernel.detach().clone();
+  };
+  MirroredStrategy mirrored(cpus(2));
+  const Tensor reference = train(mirrored, {});
+  for (const Overlap overlap : {Overlap::never, Overlap::always}) {
+    run_workers({.workers = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+      EXPECT_TRUE(reference.equal(train(strategy, {.overlap = overlap, .bucket_bytes = 16})));
+    });
+  }
 }
 
 TEST(OptimizerKinds, AVariableGivenTwiceIsRefused) {

@@ -1,22 +1,13 @@
 // Optimizers: gradients of all replicas, one step.
 #include "lockstep/optimizer.h"
 
-#include "lockstep/testing.h"
-#include "tests/strategy/fixtures.h"
+#include "tests/train/optimizer_fixtures.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
 using testing::run_workers;
-
-Variable trainable(const char* name, const Tensor& initial) {
-  VariableOptions options;
-  options.trainable = true;
-  return variable(name, initial, options);
-}
-
-torch::optim::SGDOptions rate(double value) { return torch::optim::SGDOptions(value); }
 
 // Case 133: y = (w - 1)^2 comes nearer to its minimum with every step.
 void descend(Strategy& strategy, double learning_rate) {
@@ -49,22 +40,6 @@ TEST(Optimizer, Case133MinimisesUnderEveryStrategy) {
   run_workers({.workers = 2, .replicas = 2},
               [](MultiWorkerMirroredStrategy& strategy) { descend(strategy, 0.05); });
 }
-
-struct TwoLayersImpl : torch::nn::Module {
-  TwoLayersImpl() {
-    register_module("a", a);
-    register_module("b", b);
-    const torch::NoGradGuard not_recorded;
-    double next = 0.1;
-    for (Tensor& p : parameters()) p.copy_(torch::linspace(-next, next, p.numel()).view(p.sizes()));
-  }
-  Tensor forward(const Tensor& x) { return b(torch::tanh(a(x))); }
-  torch::nn::Linear a{4, 3};
-  torch::nn::Linear b{3, 2};
-};
-TORCH_MODULE(TwoLayers);
-
-Tensor rows_of(int replica) { return torch::linspace(-1, 1, 8).view({2, 4}) * (replica + 1); }
 
 /// The parameters after some steps of a strategy whose replicas together see rows 0..n-1.
 std::vector<Tensor> trained(Strategy& strategy, const GradientOptions& options = {}) {
@@ -142,7 +117,7 @@ TEST(Optimizer, LearnsTheOrderOfArrival) {
         },
         net, sgd);
     // The last layer's gradients come first.
-    EXPECT_THAT(sgd.explain(), HasSubstr("bucket 0: gradients 1, bytes 64, first b."));
+    EXPECT_THAT(sgd.explain(), HasSubstr("bucket 0: 1 gradient, 64 bytes, first b."));
   });
 }
 
@@ -167,7 +142,7 @@ TEST(Optimizer, AGradientThatTravelsAloneStaysWhereItWasComputed) {
             },
             net, adam);
       }
-      EXPECT_THAT(adam.explain(), HasSubstr("bytes 48, first a.weight, in place"));
+      EXPECT_THAT(adam.explain(), HasSubstr("48 bytes, first a.weight, in place"));
     });
   }
 }

@@ -1,0 +1,271 @@
+// What all replicas of all workers must be alike in, and find out together: the optimizers'
+// options, the parameters, and whether gradients are finite.
+#include <limits>
+
+#include "tests/train/optimizer_fixtures.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::run_workers;
+
+// --- options -------------------------------------------------------------------------------------
+
+/// What both of two workers say of optimizers that make() gives them.
+template <class Make>
+void expect_found(const Make& make, const std::string& words) {
+  expect_every_worker_throws<Mismatch>(
+      {.workers = 2},
+      [&](MultiWorkerMirroredStrategy& strategy) {
+        const auto scope = strategy.scope();
+        const auto net = strategy.create<TwoLayers>();
+        make(strategy, net.variables(), strategy.worker_index() == 1);
+      },
+      [&](const Mismatch& error) {
+        EXPECT_THAT(error.what(), HasSubstr(words));
+        EXPECT_EQ(error.culprits(), std::vector<int>{1});
+      });
+}
+
+TEST(OptimizerAgreement, AnotherOptionIsNamedWithBothValues) {
+  using namespace torch::optim;
+  const auto sgd = [](const SGDOptions& first, const SGDOptions& second) {
+    return [=](Strategy& strategy, const std::vector<Variable>& variables, bool other) {
+      strategy.optimizer<SGD>(variables, other ? second : first);
+    };
+  };
+  expect_found(sgd(rate(0.1), rate(0.2)),
+               "worker 0 has group 0 lr 0.1, worker 1 has group 0 lr 0.2");
+  expect_found(sgd(rate(1).momentum(0.9), rate(1).momentum(0.8)),
+               "worker 0 has group 0 momentum 0.9, worker 1 has group 0 momentum 0.8");
+  expect_found(sgd(rate(1).weight_decay(0.5), rate(1)), "group 0 weight_decay 0.5");
+  expect_found(sgd(rate(1).momentum(0.9), rate(1).momentum(0.9).nesterov(true)),
+               "worker 1 has group 0 nesterov true");
+  expect_found(
+      [](Strategy& strategy, const std::vector<Variable>& variables, bool other) {
+        strategy.optimizer<Adam>(variables, AdamOptions(0.1).betas({0.9, other ? 0.99 : 0.999}));
+      },
+      "worker 0 has group 0 betas (0.9, 0.999), worker 1 has group 0 betas (0.9, 0.99)");
+  expect_found(
+      [](Strategy& strategy, const std::vector<Variable>& variables, bool other) {
+        strategy.optimizer<LBFGS>(
+            variables, other ? LBFGSOptions(1).line_search_fn("strong_wolfe") : LBFGSOptions(1));
+      },
+      "worker 0 has group 0 line_search_fn none, worker 1 has group 0 line_search_fn strong_wolfe");
+}
+
+TEST(OptimizerAgreement, AnotherGroupIsNamed) {
+  using torch::optim::SGD;
+  expect_found(
+      [](Strategy& strategy, const std::vector<Variable>& v, bool other) {
+        const std::vector<ParameterGroup> groups = {{{v[0], v[1]}},
+                                                    {{v[2], v[3]}, rate(other ? 0.3 : 0.2)}};
+        strategy.optimizer<SGD>(groups, rate(0.1));
+      },
+      "worker 0 has group 1 lr 0.2, worker 1 has group 1 lr 0.3");
+  expect_found(
+      [](Strategy& strategy, const std::vector<Variable>& v, bool other) {
+        const std::vector<ParameterGroup> groups = {
+            {other ? std::vector{v[0], v[1], v[2]} : std::vector{v[0], v[1]}},
+            {other ? std::vector{v[3]} : std::vector{v[2], v[3]}, rate(0.2)}};
+        strategy.optimizer<SGD>(groups, rate(0.1));
+      },
+      "worker 0 has group 0 number of variables 2, worker 1 has group 0 number of variables 3");
+}
+
+TEST(OptimizerAgreement, AnotherGradientOptionIsNamed) {
+  expect_found(
+      [](Strategy& strategy, const std::vector<Variable>& variables, bool other) {
+        strategy.optimizer<torch::optim::SGD>(variables, rate(1), {.check_every = other ? 10 : 0});
+      },
+      "worker 0 has check_every 0, worker 1 has check_every 10");
+}
+
+// --- parameters ----------------------------------------------------------------------------------
+
+/// A replica of three workers is written to; every worker, itself included, names it.
+void expect_named(int diverged) {
+  expect_every_worker_throws<Mismatch>(
+      {.workers = 3},
+      [&](MultiWorkerMirroredStrategy& strategy) {
+        const auto scope = strategy.scope();
+        const auto net = strategy.create<TwoLayers>();
+        const auto sgd = strategy.optimizer<torch::optim::SGD>(net, rate(0.1), {.check_every = 2});
+        for (int i = 0; i < 2; ++i) {
+          strategy.run(
+              [&](ReplicaContext& replica, TwoLayers& own, Optimizer& optimizer) {
+                own->forward(rows_of(0)).sum().backward();
+                optimizer.apply(replica);
+                if (i == 0 && replica.replica_id_in_sync_group() == diverged) {
+                  const torch::NoGradGuard not_recorded;
+                  own->b->weight.add_(1);
+                }
+              },
+              net, sgd);
+        }
+      },
+      [&](const Mismatch& error) {
+        EXPECT_EQ(error.code(), Code::data_loss);
+        EXPECT_EQ(error.culprits(), std::vector<int>{diverged});
+        EXPECT_THAT(error.what(),
+                    HasSubstr(fmt::format("parameter b.weight of replica {} (worker "
+                                          "{}) differs from replica {}'s",
+                                          diverged, diverged, diverged == 0 ? 1 : 0)));
+      });
+}
+
+TEST(OptimizerAgreement, EveryWorkerNamesTheOneThatDiverged) {
+  for (const int diverged : {0, 1, 2}) expect_named(diverged);
+}
+
+// --- gradients that are not finite ---------------------------------------------------------------
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// Four steps; in the second, the last replica's gradient of b.bias has this factor.
+std::vector<Tensor> steps_with(Strategy& strategy, const GradientOptions& options, double factor,
+                               std::int64_t expected_steps) {
+  const auto scope = strategy.scope();
+  const auto net = strategy.create<TwoLayers>();
+  const auto adam =
+      strategy.optimizer<torch::optim::Adam>(net, torch::optim::AdamOptions(0.1), options);
+  for (int i = 0; i < 4; ++i) {
+    strategy.run(
+        [&](ReplicaContext& replica, TwoLayers& own, Optimizer& optimizer) {
+          const int id = replica.replica_id_in_sync_group();
+          Tensor loss = own->forward(rows_of(id)).pow(2).sum();
+          if (i == 1 && id + 1 == replica.num_replicas_in_sync()) {
+            loss = loss + own->b->bias[1] * factor;
+          }
+          loss.backward();
+          optimizer.apply(replica);
+        },
+        net, adam);
+  }
+  EXPECT_EQ(adam.iterations(), expected_steps);
+  EXPECT_EQ(adam.skipped(), 4 - expected_steps);
+  for (const OptimizerVariable& state : adam.variables()) {
+    if (state.name != "beta1_power") continue;
+    EXPECT_FLOAT_EQ(state.components[0].item<float>(),
+                    static_cast<float>(std::pow(0.9, 1.0 + static_cast<double>(expected_steps))));
+  }
+  adam.check_parameters();
+  return values_of(net.variables());
+}
+
+/// The same without the second step.
+std::vector<Tensor> three_steps(Strategy& strategy) {
+  const auto scope = strategy.scope();
+  const auto net = strategy.create<TwoLayers>();
+  const auto adam = strategy.optimizer<torch::optim::Adam>(net, torch::optim::AdamOptions(0.1));
+  for (int i = 0; i < 3; ++i) {
+    strategy.run(
+        [&](ReplicaContext& replica, TwoLayers& own, Optimizer& optimizer) {
+          own->forward(rows_of(replica.replica_id_in_sync_group())).pow(2).sum().backward();
+          optimizer.apply(replica);
+        },
+        net, adam);
+  }
+  return values_of(net.variables());
+}
+
+TEST(NonFiniteGradients, AreSkippedByAllReplicasAlike) {
+  MirroredStrategy threads(cpus(4));
+  const auto reference = three_steps(threads);
+  for (const double factor : {kNan, kInfinity, -kInfinity}) {
+    expect_equal(steps_with(threads, {.non_finite = NonFinite::skip}, factor, 3), reference);
+  }
+  for (const Overlap overlap : {Overlap::never, Overlap::always}) {
+    for (const auto& [workers, replicas] : {std::pair(4, 1), {2, 2}}) {
+      run_workers(
+          {.workers = workers, .replicas = replicas}, [&](MultiWorkerMirroredStrategy& strategy) {
+            const GradientOptions options{.overlap = overlap, .non_finite = NonFinite::skip};
+            expect_equal(steps_with(strategy, options, kNan, 3), reference);
+          });
+    }
+  }
+}
+
+TEST(NonFiniteGradients, FiniteOnesTakeEveryStep) {
+  MirroredStrategy threads(cpus(2));
+  const auto allowed = steps_with(threads, {}, 1, 4);
+  expect_equal(steps_with(threads, {.non_finite = NonFinite::skip}, 1, 4), allowed);
+  expect_equal(steps_with(threads, {.non_finite = NonFinite::error}, 1, 4), allowed);
+  EXPECT_TRUE(torch::isnan(steps_with(threads, {}, kNan, 4)[3][1]).item<bool>());
+}
+
+TEST(NonFiniteGradients, AreAnErrorThatEveryWorkerSees) {
+  const auto check = [](const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("after 1 steps the gradient of b.bias"));
+    EXPECT_THAT(error.what(), HasSubstr("1 of 2 elements, the first (nan) at 1"));
+  };
+  MirroredStrategy threads(cpus(2));
+  try {
+    steps_with(threads, {.non_finite = NonFinite::error}, kNan, 4);
+    ADD_FAILURE();
+  } catch (const DataError& error) {
+    check(error);
+  }
+  expect_every_worker_throws<DataError>(
+      {.workers = 3},
+      [](MultiWorkerMirroredStrategy& strategy) {
+        steps_with(strategy, {.non_finite = NonFinite::error}, kNan, 4);
+      },
+      check);
+}
+
+TEST(NonFiniteGradients, AreFoundInEveryKind) {
+  MirroredStrategy strategy(cpus(2));
+  const auto scope = strategy.scope();
+  const auto table =
+      strategy.create<torch::nn::Embedding>(torch::nn::EmbeddingOptions(6, 2).sparse(true));
+  const auto sgd =
+      strategy.optimizer<torch::optim::SGD>(table, rate(1), {.non_finite = NonFinite::skip});
+  strategy.run(
+      [](ReplicaContext& replica, torch::nn::Embedding& own, Optimizer& optimizer) {
+        (own->forward(torch::tensor({0, 1})) * kInfinity).sum().backward();
+        optimizer.apply(replica);
+      },
+      table, sgd);
+  EXPECT_EQ(sgd.skipped(), 1);
+
+  for (const auto dtype : {torch::kBFloat16, torch::kDouble, torch::kComplexFloat}) {
+    const Variable w = trainable("w", torch::zeros({2}, dtype));
+    const auto by_hand = strategy.optimizer<torch::optim::SGD>(std::vector{w}, rate(1),
+                                                               {.non_finite = NonFinite::skip});
+    for (const double value : {1.0, kNan}) {
+      const auto gradients = strategy.run([&] { return torch::full({2}, value, dtype); });
+      by_hand.distributed_apply(strategy, {{gradients, w}});
+    }
+    EXPECT_EQ(by_hand.iterations(), 1) << dtype;
+    EXPECT_EQ(by_hand.skipped(), 1) << dtype;
+  }
+}
+
+TEST(NonFiniteGradients, AStepWithAClosureCannotBeSkipped) {
+  MirroredStrategy strategy(cpus(2));
+  const auto scope = strategy.scope();
+  const auto net = strategy.create<TwoLayers>();
+  const auto run = [&](NonFinite policy, double factor) {
+    const auto lbfgs = strategy.optimizer<torch::optim::LBFGS>(net, torch::optim::LBFGSOptions(1),
+                                                               {.non_finite = policy});
+    strategy.run(
+        [&](ReplicaContext& replica, TwoLayers& own, Optimizer& optimizer) {
+          optimizer.apply(replica, [&] {
+            Tensor loss = (own->forward(rows_of(0)) * factor).pow(2).sum();
+            loss.backward();
+            return loss;
+          });
+        },
+        net, lbfgs);
+  };
+  EXPECT_THAT(wrong_context([&] { run(NonFinite::skip, 1); }), HasSubstr("cannot be skipped"));
+  EXPECT_THAT(error_of<DataError>(Code::data_loss, [&] { run(NonFinite::error, kNan); }),
+              HasSubstr("gradient of a.weight"));
+  run(NonFinite::error, 1);
+}
+
+}  // namespace
+}  // namespace lockstep
