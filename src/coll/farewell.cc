@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/deadline.h"
+#include "base/fork.h"
 #include "base/gate.h"
 #include "base/mutex.h"
 #include "base/thread.h"
@@ -24,6 +25,12 @@ struct Kept {
 class Registry {
  public:
   ~Registry() {
+    // The child of a fork has the list, but not the threads: joining them would never end.
+    if (made_in_ != forks()) {
+      static const auto* const left_alone = new std::list<Kept>(std::move(threads_));
+      static_cast<void>(left_alone);
+      return;
+    }
     const Deadline deadline = Deadline::after(kMoment);
     const MutexLock lock(mutex_);
     for (Kept& kept : threads_) {
@@ -56,6 +63,7 @@ class Registry {
   }
 
  private:
+  const std::uint32_t made_in_ = fork_era();
   Gate gate_;
   Mutex mutex_;
   std::list<Kept> threads_ GUARDED_BY(mutex_);

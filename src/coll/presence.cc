@@ -41,7 +41,6 @@ Presence::Presence(Setup setup)
       doors_(std::move(setup.doors)),
       connections_(std::move(setup.control)),
       connect_(std::move(setup.connect)),
-      after_failure_(std::move(setup.after_failure)),
       control_({.rank = roster_.rank,
                 .size = roster_.size(),
                 .generation = roster_.generation,
@@ -111,7 +110,6 @@ void Presence::run(const std::stop_token& stop) {
   } catch (...) {
     end_generation(Status::from_current_exception(), stop);
   }
-  if (failure_.raised()) after_failure_();
 }
 
 void Presence::end_generation(const Status& why, const std::stop_token& stop) noexcept {

@@ -42,8 +42,6 @@ class Presence : public std::enable_shared_from_this<Presence> {
     std::function<std::unique_ptr<sys::Connection>(int rank)> connect;
     /// Called once, when the generation has failed: wakes whoever sleeps.
     std::function<void()> on_failure;
-    /// Called by the thread when it ends after a failure.
-    std::function<void()> after_failure = [] {};
   };
   explicit Presence(Setup setup);
   ~Presence();
@@ -94,7 +92,6 @@ class Presence : public std::enable_shared_from_this<Presence> {
   std::vector<std::unique_ptr<Door>> doors_;
   std::vector<std::unique_ptr<sys::Connection>> connections_;
   std::function<std::unique_ptr<sys::Connection>(int)> connect_;
-  std::function<void()> after_failure_;
   transport::Failure failure_;
   transport::History history_;
   Control control_;

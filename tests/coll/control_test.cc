@@ -46,25 +46,6 @@ wire::Descriptor broadcast(std::uint64_t sequence, int root) {
   return d;
 }
 
-TEST(ControlPeers, AreRankZeroAndTheNeighbours) {
-  EXPECT_THAT(control_peers(0, 1), ElementsAre());
-  EXPECT_THAT(control_peers(0, 2), ElementsAre(1));
-  EXPECT_THAT(control_peers(1, 2), ElementsAre(0));
-  EXPECT_THAT(control_peers(0, 5), ElementsAre(1, 2, 3, 4));
-  EXPECT_THAT(control_peers(1, 5), ElementsAre(0, 2));
-  EXPECT_THAT(control_peers(2, 5), ElementsAre(0, 1, 3));
-  EXPECT_THAT(control_peers(4, 5), ElementsAre(0, 3));
-  for (int size = 1; size < 9; ++size) {
-    for (int a = 0; a < size; ++a) {
-      const auto of_a = control_peers(a, size);
-      for (const int b : of_a) {
-        const auto of_b = control_peers(b, size);
-        EXPECT_TRUE(std::find(of_b.begin(), of_b.end(), a) != of_b.end());
-      }
-    }
-  }
-}
-
 class Controls : public testing::Test {
  protected:
   struct Rank {
@@ -454,18 +435,6 @@ TEST_F(Controls, EveryoneLearnsWhoKeepsTheOthersWaiting) {
   run(500ms);
   EXPECT_THAT(rank(5).control->late(9), ElementsAre(0));
   expect_no_failure();
-}
-
-TEST(Departures, TheOldestAreForgotten) {
-  Departures departures(2);
-  constexpr std::uint64_t kMany = 100'000;
-  for (std::uint64_t i = 1; i <= kMany; ++i) {
-    EXPECT_TRUE(departures.note({.rank = 1, .number = i, .group = i, .next = i + 1}));
-    EXPECT_FALSE(departures.note({.rank = 1, .number = i, .group = i, .next = i + 1})) << "known";
-  }
-  EXPECT_EQ(departures.first_missed(kMany, 1), kMany + 1);
-  EXPECT_FALSE(departures.first_missed(1, 1).has_value());
-  EXPECT_FALSE(departures.note({.rank = 2, .number = 1})) << "nobody";
 }
 
 TEST_F(Controls, RanksThatLeaveAfterDifferentCallsDisagree) {

@@ -1,4 +1,5 @@
-// The parts of the engine on their own: turnstile, recorder, records, planner, preferences.
+// The parts of the engine on their own: turnstile, recorder, records, planner, preferences,
+// departures.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -8,6 +9,8 @@
 #include <sstream>
 #include <thread>
 
+#include "coll/control.h"
+#include "coll/departures.h"
 #include "coll/planner.h"
 #include "coll/recorder.h"
 #include "coll/records.h"
@@ -15,6 +18,8 @@
 
 namespace lockstep::coll {
 namespace {
+
+using testing::ElementsAre;
 
 TEST(Turnstile, ServesTicketsInTheOrderTheyWereTaken) {
   Turnstile turnstile;
@@ -182,6 +187,35 @@ TEST(Records, AFailureIsReportedOnceWithTheOperationsOfAllGroups) {
   records.report({ErrorKind::timeout, Code::deadline_exceeded, "later"}, *pair);
   EXPECT_EQ(written(), first) << "the first cause counts";
   std::filesystem::remove_all(directory);
+TEST(ControlPeers, AreRankZeroAndTheNeighbours) {
+  EXPECT_THAT(control_peers(0, 1), ElementsAre());
+  EXPECT_THAT(control_peers(0, 2), ElementsAre(1));
+  EXPECT_THAT(control_peers(1, 2), ElementsAre(0));
+  EXPECT_THAT(control_peers(0, 5), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(control_peers(1, 5), ElementsAre(0, 2));
+  EXPECT_THAT(control_peers(2, 5), ElementsAre(0, 1, 3));
+  EXPECT_THAT(control_peers(4, 5), ElementsAre(0, 3));
+  for (int size = 1; size < 9; ++size) {
+    for (int a = 0; a < size; ++a) {
+      const auto of_a = control_peers(a, size);
+      for (const int b : of_a) {
+        const auto of_b = control_peers(b, size);
+        EXPECT_TRUE(std::find(of_b.begin(), of_b.end(), a) != of_b.end());
+      }
+    }
+  }
+}
+
+TEST(Departures, TheOldestAreForgotten) {
+  Departures departures(2);
+  constexpr std::uint64_t kMany = 100'000;
+  for (std::uint64_t i = 1; i <= kMany; ++i) {
+    EXPECT_TRUE(departures.note({.rank = 1, .number = i, .group = i, .next = i + 1}));
+    EXPECT_FALSE(departures.note({.rank = 1, .number = i, .group = i, .next = i + 1})) << "known";
+  }
+  EXPECT_EQ(departures.first_missed(kMany, 1), kMany + 1);
+  EXPECT_FALSE(departures.first_missed(1, 1).has_value());
+  EXPECT_FALSE(departures.note({.rank = 2, .number = 1})) << "nobody";
 }
 
 }  // namespace

@@ -68,14 +68,6 @@ struct Draw {
     return std::find(victims.begin(), victims.end(), rank) != victims.end();
   }
   /// All ranks of one of two hosts are victims.
-  [[nodiscard]] bool whole_host() const {
-    return std::any_of(hosts.begin(), hosts.end(), [&](const std::string& host) {
-      for (int rank = 0; rank < ranks; ++rank) {
-        if (hosts[static_cast<std::size_t>(rank)] == host && !is_victim(rank)) return false;
-      }
-      return true;
-    });
-  }
   [[nodiscard]] std::string to_string() const {
     return fmt::format("seed {}: {} of rank {} of {} over {}{} in phase {} after {:.1f} ms", seed,
                        sys::to_string(signal), fmt::join(victims, " and "), ranks,
@@ -185,9 +177,7 @@ Result run(const Draw& draw) {
   if (measured && draw.signal == sys::Signal::kill) {
     result.seen_ms = static_cast<double>(last_us - struck) / 1e3;
   }
-  // Names of those who never got through joining are nobody's to know, and nobody removes those of
-  // a host whose ranks have all been killed.
-  if (draw.signal == sys::Signal::kill && draw.phase != Phase::join && !draw.whole_host()) {
+  if (draw.signal == sys::Signal::kill) {
     for (const std::string& left : leftovers(cluster))
       result.faults.push_back("left behind: " + left);
   }
