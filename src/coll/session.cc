@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <new>
+#include <vector>
+
 #include "coll/requests.h"
 #include "coll/session_impl.h"
 #include "lockstep/coll/batch.h"
@@ -75,9 +78,9 @@ Session::Impl& messages(Session::Impl& impl, int from, int to, const char* argum
 void let_go(std::shared_ptr<Session::Impl>& impl) noexcept {
   if (!impl) return;
   if (!impl->is_parents()) return impl->close();
-  static std::vector<std::shared_ptr<Session::Impl>>* kept = nullptr;  // never destroyed
-  if (kept == nullptr) kept = new std::vector<std::shared_ptr<Session::Impl>>;
-  kept->push_back(impl);
+  // Never destroyed, and never used again.
+  static auto* const kept = new (std::nothrow) std::vector<std::shared_ptr<Session::Impl>>;
+  if (kept != nullptr) kept->push_back(impl);
 }
 
 }  // namespace

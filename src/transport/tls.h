@@ -18,9 +18,10 @@
 // with it. A stranger learns nothing from the answer: an unknown identity fails the way a wrong key
 // does, and no more than kMaxGreeting bytes are taken from either.
 //
-// Memory: less than 1 KiB of ours, and a page for a client's key until it is used. OpenSSL 3.0 takes
-// 8 KiB for a connection, 64 KiB more from the first call of handshake() to its end, also if the peer
-// says nothing (none after a failure), then 64 KiB for reading and 16 KiB for writing once data moves.
+// Memory: less than 1 KiB of ours, and a page for a client's key until it is used. OpenSSL 3.0
+// takes 8 KiB for a connection, 64 KiB more from the first call of handshake() to its end, also if
+// the peer says nothing (none after a failure), then 64 KiB for reading and 16 KiB for writing once
+// data moves.
 //
 // The end of a stream is authentic too: shutdown_write() says goodbye, and a stream that ends
 // without one is broken, not closed.

@@ -82,7 +82,7 @@ TEST(Segment, MoreThanThereIsIsRefusedWithBothNumbers) {
 TEST(Segment, ALimitOfFileSizesIsNamed) {
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-  const rlimit little{.rlim_cur = 1000 * 1024, .rlim_max = before.rlim_max};
+  const rlimit little{.rlim_cur = 1'024'000, .rlim_max = before.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &little), 0);
   std::string said;
   try {
