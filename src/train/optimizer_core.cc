@@ -146,7 +146,8 @@ void OptimizerCore::arrived(int replica, int parameter) {
 
 void OptimizerCore::check_shape(int replica, int parameter) const {
   const Tensor& own = parameters_.on(replica, parameter);
-  if (own.grad().sizes() == own.sizes()) return;
+  // A pass that gives an undefined gradient arrives, too.
+  if (!own.grad().defined() || own.grad().sizes() == own.sizes()) return;
   throw InvalidUsage(
       fmt::format("the gradient of {} is {}, the parameter {}: something of another "
                   "shape was put into .grad",
