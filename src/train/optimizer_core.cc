@@ -131,6 +131,7 @@ void OptimizerCore::arrived(int replica, int parameter) {
     // Not counted: a later pass, or the step, finds the gradient where it is.
     return;
   }
+  if (!parameters_.on(replica, parameter).grad().defined()) return;  // a function gave none
   if (seen != 0) {
     wrong_use(fmt::format(
         "a second backward pass before apply(): the gradient of {} has arrived already and may be "
@@ -146,8 +147,7 @@ void OptimizerCore::arrived(int replica, int parameter) {
 
 void OptimizerCore::check_shape(int replica, int parameter) const {
   const Tensor& own = parameters_.on(replica, parameter);
-  // A pass that gives an undefined gradient arrives, too.
-  if (!own.grad().defined() || own.grad().sizes() == own.sizes()) return;
+  if (own.grad().sizes() == own.sizes()) return;
   throw InvalidUsage(
       fmt::format("the gradient of {} is {}, the parameter {}: something of another "
                   "shape was put into .grad",
