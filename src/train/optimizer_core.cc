@@ -131,6 +131,7 @@ void OptimizerCore::arrived(int replica, int parameter) {
     // Not counted: a later pass, or the step, finds the gradient where it is.
     return;
   }
+  if (!parameters_.on(replica, parameter).grad().defined()) return;  // a function gave none
   if (seen != 0) {
     wrong_use(fmt::format(
         "a second backward pass before apply(): the gradient of {} has arrived already and may be "

@@ -157,6 +157,44 @@ TEST(GradientExchange, AGradientOfAnotherShapeIsRefused) {
   run_workers({.workers = 2}, check);
 }
 
+/// Passes its first argument on; the second has no gradient.
+struct First : torch::autograd::Function<First> {
+  static Tensor forward(torch::autograd::AutogradContext*, const Tensor& first, const Tensor&) {
+    return first.clone();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 const torch::autograd::variable_list& gradients) {
+    return {gradients[0], Tensor()};
+  }
+};
+
+TEST(GradientExchange, APassMayGiveAnUndefinedGradient) {
+  const auto check = [](Strategy& strategy, const GradientOptions& options) {
+    const auto scope = strategy.scope();
+    const Variable a = trainable("a", torch::zeros({2}));
+    const Variable b = trainable("b", torch::ones({3}));
+    const auto sgd = strategy.optimizer<torch::optim::SGD>(std::vector{a, b},
+                                                           rate(1).weight_decay(0.5), options);
+    for (int i = 0; i < 3; ++i) {
+      strategy.run(
+          [&](ReplicaContext& replica, Optimizer& optimizer) {
+            First::apply(a.read(), b.read()).sum().backward();
+            optimizer.apply(replica);
+          },
+          sgd);
+    }
+    EXPECT_EQ(numbers(a[0]), (std::vector<double>{-3.5, -3.5}));
+    EXPECT_TRUE(b[0].equal(torch::ones({3})));  // unused: it does not decay
+  };
+  MirroredStrategy threads(cpus(2));
+  check(threads, {.allow_unused = true});
+  for (const Overlap overlap : {Overlap::never, Overlap::always}) {
+    run_workers({.workers = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+      check(strategy, {.allow_unused = true, .overlap = overlap});
+    });
+  }
+}
+
 // --- steps that are given up ---------------------------------------------------------------------
 
 /// Steps, each after passes that are given up: with discard() in the same step function, and with
