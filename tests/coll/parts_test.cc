@@ -187,6 +187,8 @@ TEST(Records, AFailureIsReportedOnceWithTheOperationsOfAllGroups) {
   records.report({ErrorKind::timeout, Code::deadline_exceeded, "later"}, *pair);
   EXPECT_EQ(written(), first) << "the first cause counts";
   std::filesystem::remove_all(directory);
+}
+
 TEST(ControlPeers, AreRankZeroAndTheNeighbours) {
   EXPECT_THAT(control_peers(0, 1), ElementsAre());
   EXPECT_THAT(control_peers(0, 2), ElementsAre(1));

@@ -67,7 +67,6 @@ struct Draw {
   [[nodiscard]] bool is_victim(int rank) const {
     return std::find(victims.begin(), victims.end(), rank) != victims.end();
   }
-  /// All ranks of one of two hosts are victims.
   [[nodiscard]] std::string to_string() const {
     return fmt::format("seed {}: {} of rank {} of {} over {}{} in phase {} after {:.1f} ms", seed,
                        sys::to_string(signal), fmt::join(victims, " and "), ranks,

@@ -194,7 +194,7 @@ void fork_child(Session& group) {
     code = error.code() == Code::failed_precondition ? 0 : 2;
   }
   { const Session gone = std::move(group); }
-  ::_exit(code);
+  std::exit(code);  // with destructors of what is static: they must not wait for threads it has not
 }
 
 /// What the odd rank does once all have worked together.
