@@ -9,7 +9,8 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 JOBS ?= $(shell nproc)
-TEST_JOBS ?= 2
+# More than cores: many tests wait for a deadline.
+TEST_JOBS ?= 3
 SEEDS ?= 20000
 FUZZ_SECONDS ?= 30
 PREFIX ?= /usr/local

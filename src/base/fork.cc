@@ -16,7 +16,8 @@ std::uint32_t fork_era() noexcept {
 
 void refuse_in_child() {
   throw InvalidUsage(
-      "this process was made by fork(), and what it uses belongs to its parent, whose threads and "
+      "this process is the child of a fork, and what it uses belongs to its parent, whose threads "
+      "and "
       "connections it does not have; start other programs with exec, and join in the process that "
       "works",
       Code::failed_precondition);
