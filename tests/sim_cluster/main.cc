@@ -59,8 +59,8 @@ int run_many(std::uint64_t first, std::uint64_t count, int jobs) {
       tally.simulated_seconds += std::chrono::duration<double>(outcome.simulated).count();
       if (outcome.problem.empty()) continue;
       ++tally.failures;
-      fmt::print("seed={} {}\n  {}\n  again: make sim SEED={}\n", seed,
-                 to_string(schedule.fault), outcome.problem, seed);
+      fmt::print("seed={} {}\n  {}\n  again: make sim SEED={}\n", seed, to_string(schedule.fault),
+                 outcome.problem, seed);
       stop = tally.failures >= 5;
     }
   };
