@@ -4,19 +4,35 @@
 
 #include <sstream>
 
+#include "base/env.h"
 #include "base/log.h"
 
 namespace lockstep::coll {
 
+namespace {
+
+/// What counts: the option, or the environment's where it is empty.
+const std::string& effective(const std::string& option, const std::string& setting) {
+  return option.empty() ? setting : option;
+}
+const std::string& algorithms(const JoinOptions& options) {
+  return effective(options.options.algorithms, environment().algorithms);
+}
+const std::string& costs(const JoinOptions& options) {
+  return effective(options.options.costs, environment().costs);
+}
+
+}  // namespace
+
 std::string agreed_options(const JoinOptions& options) {
-  return fmt::format("algorithms={} plaintext_data={}", options.options.algorithms,
-                     options.plaintext_data);
+  return fmt::format("algorithms={} costs={} plaintext_data={}", algorithms(options),
+                     costs(options), options.plaintext_data);
 }
 
 std::string agreed_lines(const JoinOptions& options) {
-  std::string lines =
-      fmt::format("number of ranks: {}\nalgorithms: {}\nplaintext_data: {}\n",
-                  options.addresses.size(), options.options.algorithms, options.plaintext_data);
+  std::string lines = fmt::format(
+      "number of ranks: {}\nalgorithms: {}\ncosts: {}\nplaintext_data: {}\n",
+      options.addresses.size(), algorithms(options), costs(options), options.plaintext_data);
   for (std::size_t rank = 0; rank < options.addresses.size(); ++rank) {
     lines += fmt::format("address of rank {}: {}\n", rank, options.addresses[rank]);
   }

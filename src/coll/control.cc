@@ -160,7 +160,7 @@ void Control::handle(Peer& peer, const wire::FrameReader& frame) {
       break;
     case wire::FrameType::standings: {
       auto begun = frame.standings();
-      if (begun.size() <= begun_.size()) standings_.set(std::move(begun));
+      if (peer.rank == 0 && begun.size() <= begun_.size()) standings_.set(std::move(begun));
       break;
     }
     case wire::FrameType::goodbye:
@@ -331,7 +331,13 @@ void Control::propose(const wire::Abort& abort, const Peer* from) {
   if (concluded_) return;
   if (rank_ == 0) {  // decides, and needs to tell nobody before it has
     if (proposal_) {
-      proposal_->cause = together(proposal_->cause, abort.cause);
+      // Of two that have lost each other the one that is heard here is right, and this rank is
+      // well.
+      const auto& blamed = proposal_->cause.culprits();
+      const bool accused = std::find(blamed.begin(), blamed.end(), abort.origin) != blamed.end();
+      if (!accused && !blames_only(abort.cause, rank_)) {
+        proposal_->cause = together(proposal_->cause, abort.cause);
+      }
     } else {
       proposal_ = abort;
     }
@@ -353,6 +359,10 @@ void Control::decide(Time now) {
   if (now < *settled_) return;
   wire::Abort verdict = *proposal_;
   verdict.standing = wire::Standing::verdict;
+  // As the others will read it: a frame does not hold every text in full.
+  wire::Abort as_read;
+  const auto frame = wire::encode(verdict);
+  if (wire::decode(frame, size_, as_read).ok()) verdict = as_read;
   conclude(verdict, nullptr);
 }
 
@@ -388,8 +398,12 @@ void Control::tell_standings(Time now) {
     lowest_ = *lowest;
     lowest_since_ = now;
   }
-  if (*lowest == *highest || now - lowest_since_ < 2 * timing_.pulse || begun_ == told_) return;
+  if (begun_ == told_) return;
+  // Who is behind is told after a while, and that nobody is any more at once.
+  const bool someone_behind = *lowest != *highest;
+  if (someone_behind ? now - lowest_since_ < 2 * timing_.pulse : !told_someone_behind_) return;
   told_ = begun_;
+  told_someone_behind_ = someone_behind;
   standings_.set(begun_);
   send_to_all(wire::FrameType::standings, wire::encode_standings(begun_), nullptr);
 }

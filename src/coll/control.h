@@ -157,7 +157,8 @@ class Control {
       unchecked_;                     // per rank: where it stands, not compared yet
   std::vector<std::uint64_t> begun_;  // per rank: the operation it has begun last, by its pulses
   std::vector<std::uint64_t> told_;   // of them to all; rank 0
-  std::uint64_t lowest_ = 0;          // of them
+  bool told_someone_behind_ = false;
+  std::uint64_t lowest_ = 0;  // of them
   Time lowest_since_{};
   Standings standings_;  // as rank 0 told
   Time last_poll_{};

@@ -20,8 +20,8 @@ class ControlChannel {
   ControlChannel(sys::Connection& connection, std::uint64_t generation) noexcept
       : connection_(connection), generation_(generation) {}
 
-  /// Queues a frame. The queue has no bound of its own: Control sends a pulse only when it is empty
-  /// and of everything else a fixed number.
+  /// Queues a frame. The queue has no bound of its own: Control sends a pulse only when it is
+  /// empty, and a peer that reads nothing is given up after Timing::dead.
   void send(wire::FrameType type, std::span<const std::byte> payload);
   /// Writes what goes now.
   void flush() noexcept;

@@ -62,7 +62,8 @@ class Departures {
 
  private:
   using Key = std::pair<std::uint64_t, int>;
-  /// A program may make and close groups for ever; nobody waits in those closed so long ago.
+  /// A program may make and close groups for ever; who still waits in one closed so
+  /// long ago waits for its deadline.
   static constexpr std::size_t kRemembered = 16'384;
 
   mutable Mutex mutex_;

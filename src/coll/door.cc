@@ -49,6 +49,9 @@ void Door::accept(Time now) {
     // Those who are many wait for their turn in the system's queue.
     if (let_in == kBatch || crowd_ > kCrowd) closed_until_ = now + kPause;
     if (let_in == kBatch) return;
+    // Without a key a rank that is sent away does not call again: those who are here are listened
+    // to before somebody has to make room.
+    if (!guard_ && let_in > 0 && std::ssize(callers_) >= kMostOfOneHost) return;
     try {
       if (!accept_one(let_in, now)) return;
     } catch (...) {

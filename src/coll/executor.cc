@@ -70,14 +70,19 @@ Status Executor::run(const Call& call, std::uint64_t ticket, Deadline deadline) 
   try {
     status = carry_out(call, ticket + 1, deadline);
   } catch (const std::bad_alloc&) {
-    status = Status(ErrorKind::system_error, Code::resource_exhausted, {});
-    end_.fail(status);
+    status = thrown({ErrorKind::system_error, Code::resource_exhausted, {}}, ticket + 1);
   } catch (...) {
-    status = Status::from_current_exception();
-    end_.fail(status);
+    status = thrown(Status::from_current_exception(), ticket + 1);
   }
   if (!status.ok()) end_.quiesce();
   return status;
+}
+
+Status Executor::thrown(const Status& why, std::uint64_t sequence) {
+  recorder_->end(sequence, Recorder::Outcome::failed);
+  end_.fail(why);
+  records_->report(why, *recorder_);
+  return why;
 }
 
 Status Executor::run_all(const Work::Shared& work) {
@@ -164,8 +169,7 @@ bool Executor::run_again(Op op, const ConstBuffer& input, const Buffer& output, 
     carrier_->go_on(call);
     status = close(again->descriptor, here, drive(call, again->descriptor, Deadline::never()));
   } catch (...) {
-    status = Status::from_current_exception();
-    end_.fail(status);
+    status = thrown(Status::from_current_exception(), ticket + 1);
   }
   if (!status.ok()) end_.quiesce();
   raise_if_error(status);

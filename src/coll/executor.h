@@ -43,6 +43,8 @@ class Executor {
                  std::uint64_t ticket);
   /// The end of a call: its record, and why it failed.
   Status close(const wire::Descriptor& descriptor, Here here, State state);
+  /// The end of a call that threw.
+  Status thrown(const Status& why, std::uint64_t sequence);
   /// Why the generation has failed, and what this rank had asked for.
   [[nodiscard]] Status failure_of(const wire::Descriptor& descriptor, Here here) const;
   State drive(const Call& call, const wire::Descriptor& descriptor, Deadline deadline);

@@ -20,19 +20,15 @@ struct Kept {
   std::jthread thread;
   std::shared_ptr<std::atomic<bool>> over;
   std::function<bool()> leaving;
+  std::uint32_t made_in = fork_era();
 };
 
 class Registry {
  public:
   ~Registry() {
-    // The child of a fork has the list, but not the threads: joining them would never end.
-    if (made_in_ != forks()) {
-      static const auto* const left_alone = new std::list<Kept>(std::move(threads_));
-      static_cast<void>(left_alone);
-      return;
-    }
     const Deadline deadline = Deadline::after(kMoment);
     const MutexLock lock(mutex_);
+    forget_parents();
     for (Kept& kept : threads_) {
       if (kept.leaving()) gate_.wait([&] { return kept.over->load(); }, deadline);
       kept.thread.request_stop();
@@ -43,6 +39,7 @@ class Registry {
   void add(std::string name, std::function<void(const std::stop_token&)> body,
            std::function<void(const Status&)> on_error, std::function<bool()> leaving) {
     const MutexLock lock(mutex_);
+    forget_parents();
     std::erase_if(threads_, [](const Kept& kept) { return kept.over->load(); });
     auto over = std::make_shared<std::atomic<bool>>(false);
     // The body goes before the thread says that it is over: it may own what the thread used.
@@ -63,10 +60,19 @@ class Registry {
   }
 
  private:
-  const std::uint32_t made_in_ = fork_era();
+  // The child of a fork has its parent's list, but not the threads: joining them would never end.
+  void forget_parents() REQUIRES(mutex_) {
+    for (auto kept = threads_.begin(); kept != threads_.end();) {
+      const auto next = std::next(kept);
+      if (kept->made_in != forks()) parents_.splice(parents_.end(), threads_, kept);
+      kept = next;
+    }
+  }
+
   Gate gate_;
   Mutex mutex_;
   std::list<Kept> threads_ GUARDED_BY(mutex_);
+  std::list<Kept>& parents_ GUARDED_BY(mutex_) = *new std::list<Kept>;  // never destroyed
 };
 
 }  // namespace

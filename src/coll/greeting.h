@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -17,6 +18,10 @@
 #include "wire/hello.h"
 
 namespace lockstep::coll {
+
+/// How long a call may go unanswered before it is made again: a name may have several addresses,
+/// and one that does not answer makes way for the next.
+inline constexpr auto kUnanswered = std::chrono::seconds(2);
 
 class Greeting {
  public:

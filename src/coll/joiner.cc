@@ -40,8 +40,6 @@ constexpr Duration kSettleOnOneHost = std::chrono::milliseconds(20);
 constexpr std::size_t kMostRefusals = 4;  // told at the deadline
 /// Begins a notice for a rank that is refused: what rank 0 was given follows, or the start of it.
 constexpr std::string_view kGiven = "rank 0 was given:\n";
-/// A name may have several addresses: one that does not answer makes way for the next.
-constexpr auto kUnanswered = std::chrono::seconds(2);
 
 std::uint64_t digest(const std::string& text) { return XXH3_64bits(text.data(), text.size()); }
 

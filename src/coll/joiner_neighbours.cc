@@ -56,21 +56,23 @@ std::unique_ptr<sys::Connection> Joiner::call(const std::string& address, int ra
   std::unique_ptr<sys::Connection> connection;
   std::unique_ptr<Greeting> greeting;
   std::string last = "no answer";
-  Time next_call{};
+  Time called{};
   until(
       [&] {
+        const Time now = clock_.now();
         if (!connection) {
-          const Time now = clock_.now();
-          if (now < next_call) return false;
-          next_call = now + kCallAgain;
+          if (now < called + kCallAgain) return false;
+          called = now;
           connection = connect(address, rank);
           if (!connection) return false;
           greeting = std::make_unique<Greeting>(*connection);
           greeting->send(hello);
         }
         const bool sent = greeting->flush();
-        if (const Status broken = connection->error(); !broken.ok()) {
-          last = broken.message();
+        const Status broken = connection->error();
+        const bool dropped = !connection->underlying().is_open() && now > called + kUnanswered;
+        if (!broken.ok() || dropped) {
+          last = dropped ? unanswered(*connection) : broken.message();
           greeting.reset();
           connection.reset();
           return false;

@@ -80,6 +80,7 @@ void LazyConnection::open() {
     if (first_try_ == Time{}) first_try_ = now;
     inner_ = called();
     if (!inner_) return;
+    called_ = now;
     if (calls) {
       wire::Hello hello = presence_->roster().own();
       hello.purpose = wire::Purpose::data;
@@ -91,11 +92,13 @@ void LazyConnection::open() {
   }
   if (!greeting_) return finish();
   const bool sent = greeting_->flush();
-  if (inner_->error().ok()) {
-    if (sent) finish();
-    return;
+  Status why = inner_->error();
+  if (why.ok() && sent) return finish();
+  if (why.ok() && !inner_->underlying().is_open() &&
+      MonotonicClock().now() > called_ + kUnanswered) {
+    why = {ErrorKind::system_error, Code::unavailable, "the call is not answered"};
   }
-  const Status why = inner_->error();
+  if (why.ok()) return;
   greeting_.reset();
   inner_.reset();
   not_reached(why);

@@ -57,6 +57,7 @@ class LazyConnection final : public sys::Connection {
   std::unique_ptr<sys::Connection> inner_;
   std::unique_ptr<Greeting> greeting_;  // of a caller, until it is sent
   bool open_ = false;
+  Time called_{};
   Time first_try_{};
   Time next_try_{};
 };

@@ -40,6 +40,7 @@ class Recorder {
     AtomicBox<wire::Descriptor> descriptor;
     AtomicBox<Origin> origin;
   };
+  static_assert(sizeof(Entry) == 128, "two lines are written for every call, not three");
   std::unique_ptr<Entry[]> entries_;
   std::atomic<std::uint64_t> last_ = 0;
 };

@@ -49,7 +49,10 @@ std::string Records::write(const Status& failure) const {
   if (directory_.empty()) {
     return "LOCKSTEP_HISTORY_DIR=directory keeps all of them, or Session::history()";
   }
-  const std::string path = fmt::format("{}/history-rank{}-pid{}.txt", directory_, rank_, getpid());
+  // A process may join again, and have several ranks.
+  static std::atomic<int> files = 0;
+  const std::string path =
+      fmt::format("{}/history-rank{}-pid{}-{}.txt", directory_, rank_, getpid(), ++files);
   std::ofstream file(path);
   file << failure.message() << "\n\n" << text();
   file.close();

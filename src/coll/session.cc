@@ -78,9 +78,13 @@ Session::Impl& messages(Session::Impl& impl, int from, int to, const char* argum
 void let_go(std::shared_ptr<Session::Impl>& impl) noexcept {
   if (!impl) return;
   if (!impl->is_parents()) return impl->close();
-  // Never destroyed, and never used again.
-  static auto* const kept = new (std::nothrow) std::vector<std::shared_ptr<Session::Impl>>;
-  if (kept != nullptr) kept->push_back(impl);
+  // Never destroyed, and never used again. Without memory for the list it is kept by nobody.
+  auto* const held = new (std::nothrow) std::shared_ptr<Session::Impl>(impl);
+  try {
+    static auto* const kept = new std::vector<std::shared_ptr<Session::Impl>*>;
+    kept->push_back(held);
+  } catch (...) {  // NOLINT(bugprone-empty-catch)
+  }
 }
 
 }  // namespace

@@ -133,7 +133,12 @@ std::unique_ptr<Listener> PosixNetwork::listen(const std::string& text) {
   const bool has_file = !tcp && address.path.front() != '@';
   Descriptor socket;
   for (const SocketAddress& place : places) {
-    socket = make_socket(place, what);
+    try {
+      socket = make_socket(place, what);
+    } catch (const SystemError&) {
+      if (&place == &places.back()) throw;
+      continue;  // a family that is switched off
+    }
     if (tcp) {
       // A restarted program gets its port back while old connections fade out.
       const int on = 1;
@@ -145,7 +150,7 @@ std::unique_ptr<Listener> PosixNetwork::listen(const std::string& text) {
       bound = ::bind(socket.get(), place.data(), place.size);
     }
     if (bound == 0) break;
-    // A name may have addresses of other machines, or of a family that is switched off.
+    // A name may have addresses of other machines.
     if (errno != EADDRNOTAVAIL || &place == &places.back()) raise(os_error(what, errno));
   }
   if (::listen(socket.get(), SOMAXCONN) != 0) raise(os_error(what, errno));
@@ -163,8 +168,16 @@ std::unique_ptr<Connection> PosixNetwork::connect(const std::string& text) {
   const Address address = Address::parse(text);
   const auto targets = resolve(*lookups_, address, text, patience_.connecting);
   const AddressTurn turn = targets.size() > 1 ? turn_of(address.host) : nullptr;
-  const SocketAddress& target = targets[turn ? turn->load() % targets.size() : 0];
-  Descriptor socket = make_socket(target, fmt::format("cannot connect to {}", text));
+  unsigned taken = turn ? turn->load() : 0;
+  const SocketAddress& target = targets[taken % targets.size()];
+  Descriptor socket;
+  try {
+    socket = make_socket(target, fmt::format("cannot connect to {}", text));
+  } catch (const SystemError&) {
+    // A family that is switched off: the next call goes to the next address.
+    if (turn) turn->compare_exchange_strong(taken, taken + 1);
+    throw;
+  }
   // Which of a name's addresses it was is worth knowing.
   const std::string number = target.host();
   const bool by_name = text.find(number) == std::string::npos && address.host != "localhost";

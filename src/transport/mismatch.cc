@@ -83,11 +83,12 @@ Status mismatch(std::uint64_t sequence, const Rows& rows, std::span<const int> m
     text += fmt::format("\n  rank {}: {}", called(rank),
                         rows[rank] ? wire::describe(*rows[rank]) : "has not arrived");
   }
-  text += differ_in_plan_alone(rows)
-              ? "\nthe same call would be carried out in different ways: LOCKSTEP_ALGORITHMS, "
-                "SessionOptions::algorithms, CallOptions::order, counts and whether buffers are of "
-                "Session::allocate must be equal on all ranks"
-              : "\nevery rank must make the same calls in the same order";
+  text +=
+      differ_in_plan_alone(rows)
+          ? "\nthe same call would be carried out in different ways: LOCKSTEP_ALGORITHMS, "
+            "LOCKSTEP_COSTS, SessionOptions::algorithms and costs, CallOptions::order, counts and "
+            "whether buffers are of Session::allocate must be equal on all ranks"
+          : "\nevery rank must make the same calls in the same order";
   std::vector<int> culprits = blamed(rows);
   for (int& rank : culprits) rank = called(static_cast<std::size_t>(rank));
   const bool no_source = text.find("found no source") != std::string::npos;

@@ -125,7 +125,7 @@ class ShmLink final : public BoardLink {
   [[nodiscard]] Ring ring(int from, int to) const noexcept;
   void have_stage();
   void show(const Exposure& mine) noexcept;
-  /// So many elements of a peer's arena; SystemError if they are not all in it.
+  /// So many elements of a peer's arena; DataError if they are not all in it.
   [[nodiscard]] std::byte* piece_of(int peer, std::uint64_t offset, std::uint64_t elements) const;
   [[noreturn]] void refuse_shown(int peer) const;
   /// Puts into the rings what goes now.

@@ -24,15 +24,15 @@ Name::Name(std::string_view whole) noexcept {
   if (whole.empty()) return;
   hash = XXH3_64bits(whole.data(), whole.size());
   if (hash == 0) hash = 1;
-  // Names of parameters differ at their end: "encoder.layers.11.attention.query.weight".
-  constexpr std::string_view kCut = "...";
   const std::size_t most = text.size() - 1;
-  char* to = text.data();
-  if (whole.size() > most) {
-    to += kCut.copy(to, kCut.size());
-    whole.remove_prefix(whole.size() - (most - kCut.size()));
+  if (whole.size() <= most) {
+    whole.copy(text.data(), whole.size());
+    return;
   }
-  whole.copy(to, whole.size());
+  // Most names of parameters differ at their end: "encoder.layers.11.attention.query.weight".
+  constexpr std::size_t kDigits = 4;
+  const std::string_view end = whole.substr(whole.size() - (most - 4 - kDigits));
+  fmt::format_to_n(text.data(), most, "...{}#{:04x}", end, hash >> 48);
 }
 
 std::uint64_t fingerprint(const Descriptor& descriptor) noexcept {

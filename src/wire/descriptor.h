@@ -14,7 +14,7 @@ namespace lockstep::wire {
 /// The name that a caller gives an operation, usually its tensor's.
 struct Name {
   std::uint64_t hash = 0;       // of the whole name; 0: none was given
-  std::array<char, 40> text{};  // for messages: a long one's end
+  std::array<char, 32> text{};  // for messages: a long one's end, and some digits of the hash
 
   Name() = default;
   explicit Name(std::string_view whole) noexcept;
@@ -41,7 +41,7 @@ struct Descriptor {
   Name name;
   friend bool operator==(const Descriptor&, const Descriptor&) = default;
 };
-static_assert(sizeof(Descriptor) == 96 && std::is_trivially_copyable_v<Descriptor> &&
+static_assert(sizeof(Descriptor) == 88 && std::is_trivially_copyable_v<Descriptor> &&
               std::has_unique_object_representations_v<Descriptor>);
 
 /// 64 bits that differ (but for accident) when the descriptors differ in anything.

@@ -262,6 +262,14 @@ TEST_F(Controls, TwoDeathsAtOnceAreBothNamed) {
   }
 }
 
+TEST_F(Controls, OfTwoThatHaveLostEachOtherTheOneThatDecidesIsRight) {
+  start(6);
+  run(350ms);
+  network_->cut(host(0), host(3));
+  run(200ms);
+  EXPECT_THAT(verdict({}).culprits(), ElementsAre(3)) << "rank 0 is well: it has decided";
+}
+
 TEST_F(Controls, APauseShorterThanDeathIsForgiven) {
   start(5);
   run(1s);
@@ -425,11 +433,12 @@ TEST_F(Controls, EveryoneLearnsWhoKeepsTheOthersWaiting) {
     EXPECT_THAT(rank(r).control->late(6), ElementsAre()) << r << ": nothing is known of it yet";
   }
   EXPECT_THAT(rank(3).control->late(4), ElementsAre());
+  rank(3).history.add(barrier(5));  // it has come after all
+  run(300ms);
+  for (const int r : {0, 1, 5}) EXPECT_THAT(rank(r).control->late(5), ElementsAre()) << r;
   // What was told of an earlier wait says nothing about a later one.
   for (int r = 0; r < 7; ++r) {
-    for (std::uint64_t i = (r == 3 ? 5 : 6); i <= (r == 0 ? 8 : 9); ++i) {
-      rank(r).history.add(barrier(i));
-    }
+    for (std::uint64_t i = 6; i <= (r == 0 ? 8 : 9); ++i) rank(r).history.add(barrier(i));
   }
   EXPECT_THAT(rank(5).control->late(9), ElementsAre());
   run(500ms);

@@ -176,7 +176,7 @@ TEST(Records, AFailureIsReportedOnceWithTheOperationsOfAllGroups) {
   pair->end(1, Recorder::Outcome::done);
 
   const auto written = [&] {
-    std::ifstream file(directory / ("history-rank3-pid" + std::to_string(getpid()) + ".txt"));
+    std::ifstream file(directory / ("history-rank3-pid" + std::to_string(getpid()) + "-1.txt"));
     return std::string(std::istreambuf_iterator<char>(file), {});
   };
   records.report({ErrorKind::peer_lost, Code::unavailable, "rank 2 is gone"}, *world);

@@ -105,7 +105,7 @@ TEST(Doctor, PairsOfSeveralHosts) {
               ContainsRegex("ok +clocks +rank 0: rank 2: [+-]0\\.[0-9]+ ms from rank 0"));
   EXPECT_THAT(result.out, HasSubstr("latency in microseconds"));
   // The line can be used as it is.
-  const std::size_t costs = result.out.find("LOCKSTEP_COSTS=memory.alpha=");
+  const std::size_t costs = result.out.find("LOCKSTEP_COSTS=tcp.alpha=");
   ASSERT_NE(costs, std::string::npos) << result.out;
   const std::string line = result.out.substr(costs, result.out.find('\n', costs) - costs);
   EXPECT_EQ(lockstep_command("explain all_reduce --costs " + line.substr(line.find('=') + 1)).code,

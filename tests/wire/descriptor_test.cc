@@ -67,11 +67,13 @@ TEST(Name, ALongOneShowsItsEndAndCountsAsAWhole) {
   const std::string tail = "layers.11.attention.query.weight";
   const Name encoder("a.model.of.several.modules.encoder." + tail);
   const Name decoder("a.model.of.several.modules.decoder." + tail);
-  EXPECT_EQ(encoder.view(), "...der." + tail);
-  EXPECT_EQ(encoder.view(), decoder.view());
+  EXPECT_EQ(encoder.view().substr(0, 27), "..." + tail.substr(tail.size() - 23) + "#");
   EXPECT_NE(encoder.hash, decoder.hash);
-  EXPECT_EQ(Name(std::string(39, 'n')).view(), std::string(39, 'n'));
-  EXPECT_EQ(Name(std::string(40, 'n')).view(), "..." + std::string(36, 'n'));
+  EXPECT_NE(encoder.view(), decoder.view()) << "two rows of a table would look alike";
+  EXPECT_EQ(Name(std::string(31, 'n')).view(), std::string(31, 'n'));
+  const std::string cut(Name(std::string(32, 'n')).view());
+  EXPECT_EQ(cut.substr(0, 27), "..." + std::string(23, 'n') + "#");
+  EXPECT_EQ(cut.size(), 31U);
 }
 
 }  // namespace

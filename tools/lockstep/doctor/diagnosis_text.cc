@@ -71,25 +71,24 @@ std::string transports(const std::vector<Pair>& pairs) {
   return text;
 }
 
-/// What plan::parse_costs reads: the middle of each class of links.
+/// What plan::parse_costs reads: the middle of the pairs that are not on one host; empty if there
+/// are none. (Messages of one host go through rings, which say nothing of memory that ranks share.)
 std::string costs(const std::vector<Pair>& pairs) {
-  std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> by_class;
+  std::vector<double> latencies;
+  std::vector<double> bandwidths;
   for (const Pair& pair : pairs) {
-    auto& [latencies, bandwidths] = by_class[pair.transport == "shared memory" ? "memory" : "tcp"];
+    if (pair.transport == "shared memory") continue;
     latencies.push_back(pair.latency);
     bandwidths.push_back(pair.bandwidth);
   }
+  if (latencies.empty()) return {};
   const auto middle = [](std::vector<double>& values) {
     const auto at = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
     std::nth_element(values.begin(), at, values.end());
     return *at;
   };
-  std::vector<std::string> terms;
-  for (auto& [name, figures] : by_class) {
-    terms.push_back(fmt::format("{0}.alpha={1:.3g},{0}.bandwidth={2:.3g}", name,
-                                middle(figures.first), middle(figures.second) * 1e9));
-  }
-  return fmt::format("{}", fmt::join(terms, ","));
+  return fmt::format("tcp.alpha={:.3g},tcp.bandwidth={:.3g}", middle(latencies),
+                     middle(bandwidths) * 1e9);
 }
 
 }  // namespace
@@ -114,8 +113,9 @@ std::string diagnosis_text(const Diagnosis& diagnosis) {
             matrix(diagnosis, &Pair::latency);
     text += "bandwidth in GB/s: messages of 1 MiB, one way at a time\n" +
             matrix(diagnosis, &Pair::bandwidth);
-    text +=
-        fmt::format("to choose algorithms by these: LOCKSTEP_COSTS={}\n", costs(diagnosis.pairs));
+    if (const std::string figures = costs(diagnosis.pairs); !figures.empty()) {
+      text += fmt::format("to choose algorithms by these: LOCKSTEP_COSTS={}\n", figures);
+    }
   }
   return text + fmt::format("{} problem{}, {} warning{}\n", problems, problems == 1 ? "" : "s",
                             warnings, warnings == 1 ? "" : "s");
