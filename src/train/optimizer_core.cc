@@ -9,6 +9,7 @@
 #include <cmath>
 #include <set>
 
+#include "strategy/meet_before_throwing.h"
 #include "strategy/variable_state.h"
 #include "tensor/torch_text.h"
 #include "train/non_finite.h"
@@ -332,7 +333,7 @@ void OptimizerCore::require_finite() {
   if (first < 0) return;
   const std::string what = train::describe_non_finite(parameters_.on(0, first).grad());
   clear_gradients();
-  meet_before_throwing();
+  meet_before_throwing(strategy_->workers());
   throw DataError(fmt::format(
       "after {} steps the gradient of {}, summed over the replicas, is not finite: {}. "
       "No copy was changed. Look at the loss and its inputs, lower the learning rate, "

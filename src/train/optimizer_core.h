@@ -112,9 +112,6 @@ class OptimizerCore {
   void check_shape(int replica, int parameter) const;
   /// The first parameter whose sum is not finite, or -1.
   [[nodiscard]] int first_non_finite();
-  /// For an error that every worker has found: whoever threw at once would leave the generation
-  /// while others are still in the call that let them find it, and they would blame him.
-  void meet_before_throwing() noexcept;
   enum class Look { step, skip };
   [[nodiscard]] Look look_at_sums(const ApplyOptions& options);
   enum class Bound { no, yes };  // are the sums what `.grad` is?
