@@ -232,6 +232,14 @@ TEST(NonFiniteGradients, AreFoundInEveryKind) {
   EXPECT_EQ(sgd.skipped(), 1);
 
   for (const auto dtype : {torch::kBFloat16, torch::kDouble, torch::kComplexFloat}) {
+  // Each replica's is finite, their sum is not.
+  strategy.run(
+      [](ReplicaContext& replica, torch::nn::Embedding& own, Optimizer& optimizer) {
+        (own->forward(torch::tensor({0})) * 3e38).sum().backward();
+        optimizer.apply(replica);
+      },
+      table, sgd);
+  EXPECT_EQ(sgd.skipped(), 2);
     const Variable w = trainable("w", torch::zeros({2}, dtype));
     const auto by_hand = strategy.optimizer<torch::optim::SGD>(std::vector{w}, rate(1),
                                                                {.non_finite = NonFinite::skip});
