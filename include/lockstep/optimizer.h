@@ -48,7 +48,7 @@ enum class Overlap : std::uint8_t {
 enum class NonFinite : std::uint8_t {
   allow,  // it is taken
   skip,   // parameters, state and iterations() stay as they are; skipped() counts it
-  error,  // DataError naming the first parameter; nothing was changed
+  error,  // DataError naming the first parameter; before the step, but inside of one with a closure
 };
 
 struct GradientOptions {

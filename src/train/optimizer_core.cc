@@ -301,7 +301,7 @@ void OptimizerCore::step(const ApplyOptions& options) {
 
 OptimizerCore::Look OptimizerCore::look_at_sums(const ApplyOptions& options) {
   if (observer_) observer_(parameters_);
-  require_finite();
+  require_finite(When::before_step);
   if (options_.non_finite == NonFinite::skip && first_non_finite() >= 0) {
     clear_gradients();
     ++skipped_;
@@ -327,7 +327,7 @@ int OptimizerCore::first_non_finite() {
   return first < parameters_.count() ? first : -1;
 }
 
-void OptimizerCore::require_finite() {
+void OptimizerCore::require_finite(When when) {
   if (options_.non_finite != NonFinite::error) return;
   const int first = first_non_finite();
   if (first < 0) return;
@@ -336,9 +336,11 @@ void OptimizerCore::require_finite() {
   meet_before_throwing(strategy_->workers());
   throw DataError(fmt::format(
       "after {} steps the gradient of {}, summed over the replicas, is not finite: {}. "
-      "No copy was changed. Look at the loss and its inputs, lower the learning rate, "
-      "or say GradientOptions{{.non_finite = NonFinite::skip}}",
-      iterations(), parameters_.variables[static_cast<std::size_t>(first)].name(), what));
+      "{}. Look at the loss and its inputs, or lower the learning rate{}",
+      iterations(), parameters_.variables[static_cast<std::size_t>(first)].name(), what,
+      when == When::before_step ? "No copy was changed"
+                                : "The step had begun, so the parameters may have moved",
+      when == When::before_step ? ", or say GradientOptions{.non_finite = NonFinite::skip}" : ""));
 }
 
 void OptimizerCore::take_step(Bound bound) {

@@ -66,8 +66,10 @@ class OptimizerCore {
   void reduce_gradients(Here here);
   /// After reduce_gradients(): `.grad` becomes the sums.
   void bind_gradients();
-  /// With NonFinite::error: DataError naming the first parameter whose sum is not finite.
-  void require_finite();
+  /// With NonFinite::error: DataError naming the first parameter whose sum is not finite. An
+  /// optimizer that evaluates a loss may have moved its parameters before.
+  enum class When { before_step, in_step };
+  void require_finite(When when);
   /// Every replica takes the step with the sums; then its gradients are no more.
   void step(const ApplyOptions& options);
   void clear_gradients();
