@@ -190,7 +190,7 @@ class DistributedOptimizer {
   void check_parameters() const;
   /// How gradients travel: buckets, their order, and why.
   [[nodiscard]] std::string explain() const;
-  /// Forgets the gradients of an unfinished step, after an exception.
+  /// Forgets the gradients of an unfinished step, after an exception; on every worker.
   void reset() const;
 
   explicit DistributedOptimizer(std::shared_ptr<detail::OptimizerCore> core);

@@ -122,10 +122,7 @@ class BucketExchange : public GradientExchange {
   }
 
   ~BucketExchange() override {
-    try {
-      wait();        // the memory of what is under way is ours
-    } catch (...) {  // whoever failed has said so
-    }
+    drain();
     for (const auto& bucket : buckets_) {
       if (!bucket->layout().alone) continue;
       for (int r = 0; r < core_.replicas(); ++r) memory().forget(size_of(bucket->layout()));
@@ -176,13 +173,18 @@ class BucketExchange : public GradientExchange {
   }
 
   void discard() override {
-    if (overlaps_) {
+    if (has_ended()) {
+      drain();
+    } else if (overlaps_ && planned_) {
       // How many were issued is this worker's own: with unused parameters others may have issued
       // more. So all workers issue all, whatever is in them.
       for (const auto& bucket : buckets_) bucket->fill_all();
       issue_full_ones();
+      // Buckets look alike whether they are to be used or not: a worker that gives up alone, while
+      // the others take a step, is found here.
+      workers().session().barrier(workers().call("discard"));
+      wait();
     }
-    wait();
     begin_anew();
   }
 
@@ -418,6 +420,23 @@ class BucketExchange : public GradientExchange {
   [[nodiscard]] std::vector<bool> used_anywhere(const Gathered& gathered) const {
     if (!options_.allow_unused) return std::vector<bool>(places_.size(), true);
     std::vector<std::int64_t> used(gathered.used.begin(), gathered.used.end());
+  /// The memory of what is under way is ours. Whoever failed has said so.
+  void drain() noexcept {
+    try {
+      wait();
+    } catch (...) {
+    }
+  }
+
+  [[nodiscard]] bool has_ended() const noexcept {
+    try {
+      workers().session().check();
+      return false;
+    } catch (const Error&) {
+      return true;
+    }
+  }
+
     workers().sum(used, "used parameters");
     std::vector<bool> result;
     for (const std::int64_t workers_with_one : used) result.push_back(workers_with_one > 0);

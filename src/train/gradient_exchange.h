@@ -57,7 +57,7 @@ class GradientExchange {
   /// After the step, by one thread: the sums are nobody's any more.
   virtual void release() {}
 
-  /// Forgets what has arrived.
+  /// Forgets what has arrived. Where gradients are sent during backward, all workers together.
   virtual void discard() = 0;
 
   [[nodiscard]] virtual std::string explain() const = 0;
