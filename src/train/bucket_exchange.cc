@@ -188,6 +188,17 @@ class BucketExchange : public GradientExchange {
     begin_anew();
   }
 
+  [[nodiscard]] bool is_being_sent(const Tensor& gradient) const override {
+    if (!overlaps_ || !gradient.has_storage()) return false;
+    const void* memory = gradient.storage().data();
+    for (const auto& bucket : buckets_) {
+      for (const coll::ConstBuffer& flat : bucket->inputs()) {
+        if (flat.data() == memory) return true;
+      }
+    }
+    return false;
+  }
+
   [[nodiscard]] std::string explain() const override {
     std::string text = fmt::format("gradients: {} workers over {}\n", workers().count(), why_);
     if (!planned_) return text + "  buckets are made in the first step, by order of arrival\n";
@@ -409,17 +420,6 @@ class BucketExchange : public GradientExchange {
     for (coll::Work& work : works) work.wait();
   }
 
-  void begin_anew() {
-    for (const auto& bucket : buckets_) bucket->empty();
-    for (auto& versions : moved_in_) std::fill(versions.begin(), versions.end(), std::nullopt);
-    const MutexLock lock(mutex_);
-    next_ = 0;
-  }
-
-  /// By parameter: whether any replica of any worker has a gradient.
-  [[nodiscard]] std::vector<bool> used_anywhere(const Gathered& gathered) const {
-    if (!options_.allow_unused) return std::vector<bool>(places_.size(), true);
-    std::vector<std::int64_t> used(gathered.used.begin(), gathered.used.end());
   /// The memory of what is under way is ours. Whoever failed has said so.
   void drain() noexcept {
     try {
@@ -437,6 +437,17 @@ class BucketExchange : public GradientExchange {
     }
   }
 
+  void begin_anew() {
+    for (const auto& bucket : buckets_) bucket->empty();
+    for (auto& versions : moved_in_) std::fill(versions.begin(), versions.end(), std::nullopt);
+    const MutexLock lock(mutex_);
+    next_ = 0;
+  }
+
+  /// By parameter: whether any replica of any worker has a gradient.
+  [[nodiscard]] std::vector<bool> used_anywhere(const Gathered& gathered) const {
+    if (!options_.allow_unused) return std::vector<bool>(places_.size(), true);
+    std::vector<std::int64_t> used(gathered.used.begin(), gathered.used.end());
     workers().sum(used, "used parameters");
     std::vector<bool> result;
     for (const std::int64_t workers_with_one : used) result.push_back(workers_with_one > 0);

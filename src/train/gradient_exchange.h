@@ -60,6 +60,10 @@ class GradientExchange {
   /// Forgets what has arrived. Where gradients are sent during backward, all workers together.
   virtual void discard() = 0;
 
+  /// Whether others may write to the memory of this tensor, or have: it lies where gradients are
+  /// sent from during backward.
+  [[nodiscard]] virtual bool is_being_sent(const Tensor&) const { return false; }
+
   [[nodiscard]] virtual std::string explain() const = 0;
 };
 

@@ -80,6 +80,13 @@ OptimizerCore::OptimizerCore(Strategy& strategy, std::vector<ParameterGroup> gro
   for (int p = 0; p < parameters_.count(); ++p) {
     trainable_.push_back(parameters_.on(0, p).requires_grad());
   }
+  copy_per_replica_ =
+      copies() == strategy_->replicas() &&
+      (copies() == 1 || std::all_of(parameters_.variables.begin(), parameters_.variables.end(),
+                                    [&](const Variable& variable) {
+                                      return variable.devices() ==
+                                             strategy_->options().worker_devices;
+                                    }));
   compare_workers();
   exchange_ = strategy_->workers() != nullptr
                   ? train::bucket_exchange(*strategy_, parameters_, options_)
@@ -111,6 +118,13 @@ void OptimizerCore::hook(int replica, int parameter) {
 
 void OptimizerCore::require_copy_per_replica(const char* method) const {
   if (is_copy_per_replica()) return;
+  if (copies() == strategy_->replicas()) {
+    wrong_use(
+        fmt::format("{}: the optimizer's variables have copies on other devices than the replicas, "
+                    "or in another order. Compute gradients with torch::autograd::grad() and give "
+                    "them to apply_gradients()",
+                    method));
+  }
   wrong_use(fmt::format(
       "{}: variable {} has {} for {} replicas, so that their backward passes would "
       "write to one .grad. Compute gradients with torch::autograd::grad() and give "
@@ -380,6 +394,25 @@ int OptimizerCore::number_of(const Variable& variable) const {
   return -1;
 }
 
+void OptimizerCore::check_given(const PerReplica<Tensor>& gradient,
+                                const Variable& variable) const {
+  for (int i = 0; i < gradient.size(); ++i) {
+    const Tensor& own = gradient[i];
+    if (own.defined() && own.sizes() != variable.shape()) {
+      throw InvalidUsage(fmt::format("apply_gradients: the gradient of {} is {}, the variable {}",
+                                     variable.name(), tensor::shape_text(own),
+                                     tensor::shape_text(variable[0])));
+    }
+    if (own.defined() && exchange_->is_being_sent(own)) {
+      throw InvalidUsage(fmt::format(
+          "apply_gradients: the gradient given for {} is .grad of a backward pass, which is being "
+          "added up over the workers already. Step with apply(), compute it with "
+          "torch::autograd::grad(), or say GradientOptions{{.overlap = Overlap::never}}",
+          variable.name()));
+    }
+  }
+}
+
 void OptimizerCore::distributed_apply(const ReplicaGradientsAndVariables& pairs) {
   if (pairs.empty()) throw InvalidUsage("apply_gradients: No variables provided");
   std::vector<int> numbers;
@@ -394,6 +427,7 @@ void OptimizerCore::distributed_apply(const ReplicaGradientsAndVariables& pairs)
           "apply_gradients: variable {} is given twice; add its gradients up", variable.name()));
     }
     numbers.push_back(number);
+    check_given(gradient, variable);
   }
   discard();  // a step is taken with those given here only
   Strategy& strategy = strategy_->strategy();

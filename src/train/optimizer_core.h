@@ -105,9 +105,7 @@ class OptimizerCore {
   void hook(int replica, int parameter);
   void compare_workers() const;
   void clip(double limit);
-  [[nodiscard]] bool is_copy_per_replica() const noexcept {
-    return copies() == strategy_->replicas();
-  }
+  [[nodiscard]] bool is_copy_per_replica() const noexcept { return copy_per_replica_; }
   /// Each copy's part of the work on a lane of its own, as far as there are lanes.
   void on_copies(const std::function<void(int)>& work);
   void clear_gradients(int copy);
@@ -119,6 +117,8 @@ class OptimizerCore {
   enum class Bound { no, yes };  // are the sums what `.grad` is?
   void take_step(Bound bound);
   [[nodiscard]] int number_of(const Variable& variable) const;
+  /// InvalidUsage for a gradient of another shape than its variable, or one that is being sent.
+  void check_given(const PerReplica<Tensor>& gradient, const Variable& variable) const;
 
   std::shared_ptr<StrategyCore> strategy_;
   std::vector<ParameterGroup> groups_;
@@ -128,6 +128,7 @@ class OptimizerCore {
   Observer observer_;
   train::Parameters parameters_;
   std::vector<bool> trainable_;  // by parameter, when this was made
+  bool copy_per_replica_ = false;
   std::vector<std::unique_ptr<Copy>> copies_;
   std::vector<Hook> hooks_;
   std::unique_ptr<train::GradientExchange> exchange_;
