@@ -21,12 +21,12 @@ int main() try {
   const double all = strategy.reduce(ls::ReduceOp::sum, 1.0).item<double>();
 
   const ls::ClusterResolver& resolver = strategy.cluster_resolver();
-  if (resolver.task_type() == "worker") {
-    std::printf("worker %d of %d at %s, over %s: %.0f have come\n", resolver.task_id().value(),
-                strategy.num_workers(), resolver.master().c_str(), strategy.transport().c_str(),
-                all);
+  if (strategy.num_workers() > 1) {  // a chief, if there is one, and workers
+    std::printf("%s %d of %d at %s, over %s: %.0f have come\n", resolver.task_type()->c_str(),
+                resolver.task_id().value(), strategy.num_workers(), resolver.master().c_str(),
+                strategy.transport().c_str(), all);
   } else {
-    std::printf("no cluster: %.0f has come\n", all);
+    std::printf("nobody else: %.0f has come\n", all);
   }
 } catch (const ls::Error& error) {
   std::fprintf(stderr, "%s\n", error.what());

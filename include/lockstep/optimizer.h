@@ -48,7 +48,7 @@ enum class Overlap : std::uint8_t {
 enum class NonFinite : std::uint8_t {
   allow,  // it is taken
   skip,   // parameters, state and iterations() stay as they are; skipped() counts it
-  error,  // DataError naming the first parameter; nothing was changed
+  error,  // DataError naming the first parameter; before the step, but inside of one with a closure
 };
 
 struct GradientOptions {
@@ -190,7 +190,7 @@ class DistributedOptimizer {
   void check_parameters() const;
   /// How gradients travel: buckets, their order, and why.
   [[nodiscard]] std::string explain() const;
-  /// Forgets the gradients of an unfinished step, after an exception.
+  /// Forgets the gradients of an unfinished step, after an exception; on every worker.
   void reset() const;
 
   explicit DistributedOptimizer(std::shared_ptr<detail::OptimizerCore> core);

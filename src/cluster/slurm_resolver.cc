@@ -72,13 +72,31 @@ void check_options(const SlurmOptions& options) {
   }
 }
 
+/// "0", "GPU-8932f937" or "MIG-..."; not "-1" or "NoDevFiles", which say that there is none.
+bool names_gpu(std::string_view entry) {
+  return entry.starts_with("GPU-") || entry.starts_with("MIG-") ||
+         (!entry.empty() && entry.find_first_not_of("0123456789") == std::string_view::npos);
+}
+
+/// Of CUDA_VISIBLE_DEVICES: CUDA sees those before the first that names none.
+int count_gpus(std::string_view visible) {
+  int count = 0;
+  while (true) {
+    const std::size_t comma = visible.find(',');
+    if (!names_gpu(visible.substr(0, comma))) return count;
+    ++count;
+    if (comma == std::string_view::npos) return count;
+    visible.remove_prefix(comma + 1);
+  }
+}
+
 int gpus_per_task_of(const EnvironmentView& variables, const SlurmOptions& options,
                      int tasks_per_node) {
   int per_node = 0;
   if (options.gpus_per_node) {
     per_node = *options.gpus_per_node;
-  } else if (const auto visible = variables("CUDA_VISIBLE_DEVICES"); visible && !visible->empty()) {
-    per_node = 1 + static_cast<int>(std::count(visible->begin(), visible->end(), ','));
+  } else if (const auto visible = variables("CUDA_VISIBLE_DEVICES")) {
+    per_node = count_gpus(*visible);
   }
   const int per_task = options.gpus_per_task.value_or(per_node / tasks_per_node);
   if (per_task > 0 && per_task > per_node / tasks_per_node) {

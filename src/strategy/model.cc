@@ -9,6 +9,7 @@
 #include <mutex>
 #include <set>
 
+#include "strategy/meet_before_throwing.h"
 #include "strategy/variable_state.h"
 #include "tensor/torch_text.h"
 
@@ -106,6 +107,7 @@ void require_equal_copies(Strategy& strategy, const std::vector<torch::nn::Modul
   for (std::size_t i = 1; i < digests.size(); ++i) {
     if (digests[i] == digests[0]) continue;
     const auto worker = static_cast<int>(i / copies.size());
+    meet_before_throwing(workers);
     throw Mismatch(
         fmt::format("create: the parameters and buffers of replica {} (worker {}) differ from "
                     "replica 0's, which it took over: something has written one of them since, "

@@ -67,14 +67,16 @@ std::optional<coll::JoinOptions> cluster_of(const ClusterResolver& resolver) {
 }
 
 /// Those given; else as many GPUs as the resolver says a task has, or the CPU. Empty: whatever is
-/// here. TF_CONFIG does not say, and launchers' variables need not.
-DeviceList devices_of(const MultiWorkerOptions& options, const ClusterResolver& resolver) {
+/// here. TF_CONFIG does not say, and launchers' variables need not, nor does libtorch need to see
+/// the GPUs they speak of.
+DeviceList devices_of(const MultiWorkerOptions& options, const ClusterResolver& resolver,
+                      const DeviceTable& table) {
   if (!options.devices.empty()) return options.devices;
   const std::map<std::string, int> told = resolver.num_accelerators();
   const auto gpus = told.find("GPU");
   const bool of_environment =
       !options.cluster_resolver || dynamic_cast<const TfConfigResolver*>(&resolver) != nullptr;
-  if (gpus == told.end() && of_environment) return {};
+  if (of_environment && (gpus == told.end() || gpus->second > table.gpus)) return {};
   DeviceList devices;
   for (int i = 0; gpus != told.end() && i < gpus->second; ++i) {
     devices.emplace_back(fmt::format("GPU:{}", i));
@@ -116,8 +118,8 @@ std::shared_ptr<StrategyCore> multi_worker_core(const MultiWorkerOptions& option
   CoreOptions core;
   core.name = kName;
   core.device_table = options.device_table ? *options.device_table : DeviceTable::machine();
-  core.worker_devices =
-      detail::checked_devices(kName, devices_of(options, resolver), core.device_table);
+  core.worker_devices = detail::checked_devices(
+      kName, devices_of(options, resolver, core.device_table), core.device_table);
   core.parameter_devices = core.worker_devices;
   core.replicas = options.replicas;
   const auto local = static_cast<int>(core.worker_devices.size());

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "lockstep/coll/batch.h"
+#include "strategy/meet_before_throwing.h"
 #include "tensor/buffer.h"
 
 namespace lockstep::detail {
@@ -101,6 +102,7 @@ void Workers::require_alike(std::string_view subject, const std::vector<Trait>& 
       const std::vector<std::string> texts = gather_texts(
           entry < traits.size() ? traits[entry].what + " " + traits[entry].value : "nothing",
           subject);
+      meet_before_throwing(this);
       throw Mismatch(
           fmt::format(
               "{}: worker {} differs from worker 0 in entry {} (of {} and {}): worker 0 has "

@@ -122,10 +122,7 @@ class BucketExchange : public GradientExchange {
   }
 
   ~BucketExchange() override {
-    try {
-      wait();        // the memory of what is under way is ours
-    } catch (...) {  // whoever failed has said so
-    }
+    drain();
     for (const auto& bucket : buckets_) {
       if (!bucket->layout().alone) continue;
       for (int r = 0; r < core_.replicas(); ++r) memory().forget(size_of(bucket->layout()));
@@ -176,14 +173,30 @@ class BucketExchange : public GradientExchange {
   }
 
   void discard() override {
-    if (overlaps_) {
+    if (has_ended()) {
+      drain();
+    } else if (overlaps_ && planned_) {
       // How many were issued is this worker's own: with unused parameters others may have issued
       // more. So all workers issue all, whatever is in them.
       for (const auto& bucket : buckets_) bucket->fill_all();
       issue_full_ones();
+      // Buckets look alike whether they are to be used or not: a worker that gives up alone, while
+      // the others take a step, is found here.
+      workers().session().barrier(workers().call("discard"));
+      wait();
     }
-    wait();
     begin_anew();
+  }
+
+  [[nodiscard]] bool is_being_sent(const Tensor& gradient) const override {
+    if (!overlaps_ || !gradient.has_storage()) return false;
+    const void* memory = gradient.storage().data();
+    for (const auto& bucket : buckets_) {
+      for (const coll::ConstBuffer& flat : bucket->inputs()) {
+        if (flat.data() == memory) return true;
+      }
+    }
+    return false;
   }
 
   [[nodiscard]] std::string explain() const override {
@@ -405,6 +418,23 @@ class BucketExchange : public GradientExchange {
       works.swap(works_);
     }
     for (coll::Work& work : works) work.wait();
+  }
+
+  /// The memory of what is under way is ours. Whoever failed has said so.
+  void drain() noexcept {
+    try {
+      wait();
+    } catch (...) {
+    }
+  }
+
+  [[nodiscard]] bool has_ended() const noexcept {
+    try {
+      workers().session().check();
+      return false;
+    } catch (const Error&) {
+      return true;
+    }
   }
 
   void begin_anew() {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 
+#include "strategy/meet_before_throwing.h"
 #include "train/optimizer_core.h"
 
 namespace lockstep::detail {
@@ -48,7 +49,7 @@ void OptimizerCore::check_parameters() {
       if (culprits.empty() || culprits.back() != worker) culprits.push_back(worker);
     }
     if (wrong.empty()) continue;
-    meet_before_throwing();
+    meet_before_throwing(strategy_->workers());
     throw Mismatch(
         fmt::format("after {} steps parameter {} of replica {} (worker {}) differs from replica "
                     "{}'s: something other than the optimizer has written one of them, or the "
@@ -56,15 +57,6 @@ void OptimizerCore::check_parameters() {
                     iterations(), parameters_.variables[p].name(), wrong.front(), culprits.front(),
                     right),
         Code::data_loss, culprits);
-  }
-}
-
-void OptimizerCore::meet_before_throwing() noexcept {
-  Workers* workers = strategy_->workers();
-  if (workers == nullptr) return;
-  try {
-    workers->session().barrier(workers->call("what every worker has found"));
-  } catch (const Error&) {  // another one has met everybody and thrown already
   }
 }
 

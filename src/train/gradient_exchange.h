@@ -57,8 +57,12 @@ class GradientExchange {
   /// After the step, by one thread: the sums are nobody's any more.
   virtual void release() {}
 
-  /// Forgets what has arrived.
+  /// Forgets what has arrived. Where gradients are sent during backward, all workers together.
   virtual void discard() = 0;
+
+  /// Whether others may write to the memory of this tensor, or have: it lies where gradients are
+  /// sent from during backward.
+  [[nodiscard]] virtual bool is_being_sent(const Tensor&) const { return false; }
 
   [[nodiscard]] virtual std::string explain() const = 0;
 };

@@ -14,7 +14,7 @@ namespace {
 
 /// Real numbers of at least 32 bits.
 Tensor numbers_of(const Tensor& gradient) {
-  const Tensor values = gradient.is_sparse() ? gradient._values() : gradient;
+  const Tensor values = gradient.is_sparse() ? gradient.coalesce()._values() : gradient;
   const Tensor real = values.is_complex() ? at::view_as_real(values.resolve_conj()) : values;
   const bool narrow = real.scalar_type() == at::kHalf || real.scalar_type() == at::kBFloat16;
   return narrow ? real.to(at::kFloat) : real;

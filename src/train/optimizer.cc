@@ -90,7 +90,7 @@ Tensor Optimizer::apply(ReplicaContext& replica, const std::function<Tensor()>& 
     replica.merge_at(here, [core = core_.get(), here](Strategy&) {
       core->reduce_gradients(here);
       core->bind_gradients();
-      core->require_finite();
+      core->require_finite(OptimizerCore::When::in_step);
     });
     return replica.all_reduce(ReduceOp::sum, loss.detach(), here);
   };

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <set>
 
+#include "strategy/meet_before_throwing.h"
 #include "strategy/variable_state.h"
 #include "tensor/torch_text.h"
 #include "train/non_finite.h"
@@ -79,6 +80,13 @@ OptimizerCore::OptimizerCore(Strategy& strategy, std::vector<ParameterGroup> gro
   for (int p = 0; p < parameters_.count(); ++p) {
     trainable_.push_back(parameters_.on(0, p).requires_grad());
   }
+  copy_per_replica_ =
+      copies() == strategy_->replicas() &&
+      (copies() == 1 || std::all_of(parameters_.variables.begin(), parameters_.variables.end(),
+                                    [&](const Variable& variable) {
+                                      return variable.devices() ==
+                                             strategy_->options().worker_devices;
+                                    }));
   compare_workers();
   exchange_ = strategy_->workers() != nullptr
                   ? train::bucket_exchange(*strategy_, parameters_, options_)
@@ -110,6 +118,13 @@ void OptimizerCore::hook(int replica, int parameter) {
 
 void OptimizerCore::require_copy_per_replica(const char* method) const {
   if (is_copy_per_replica()) return;
+  if (copies() == strategy_->replicas()) {
+    wrong_use(
+        fmt::format("{}: the optimizer's variables have copies on other devices than the replicas, "
+                    "or in another order. Compute gradients with torch::autograd::grad() and give "
+                    "them to apply_gradients()",
+                    method));
+  }
   wrong_use(fmt::format(
       "{}: variable {} has {} for {} replicas, so that their backward passes would "
       "write to one .grad. Compute gradients with torch::autograd::grad() and give "
@@ -300,7 +315,7 @@ void OptimizerCore::step(const ApplyOptions& options) {
 
 OptimizerCore::Look OptimizerCore::look_at_sums(const ApplyOptions& options) {
   if (observer_) observer_(parameters_);
-  require_finite();
+  require_finite(When::before_step);
   if (options_.non_finite == NonFinite::skip && first_non_finite() >= 0) {
     clear_gradients();
     ++skipped_;
@@ -326,18 +341,20 @@ int OptimizerCore::first_non_finite() {
   return first < parameters_.count() ? first : -1;
 }
 
-void OptimizerCore::require_finite() {
+void OptimizerCore::require_finite(When when) {
   if (options_.non_finite != NonFinite::error) return;
   const int first = first_non_finite();
   if (first < 0) return;
   const std::string what = train::describe_non_finite(parameters_.on(0, first).grad());
   clear_gradients();
-  meet_before_throwing();
+  meet_before_throwing(strategy_->workers());
   throw DataError(fmt::format(
       "after {} steps the gradient of {}, summed over the replicas, is not finite: {}. "
-      "No copy was changed. Look at the loss and its inputs, lower the learning rate, "
-      "or say GradientOptions{{.non_finite = NonFinite::skip}}",
-      iterations(), parameters_.variables[static_cast<std::size_t>(first)].name(), what));
+      "{}. Look at the loss and its inputs, or lower the learning rate{}",
+      iterations(), parameters_.variables[static_cast<std::size_t>(first)].name(), what,
+      when == When::before_step ? "No copy was changed"
+                                : "The step had begun, so the parameters may have moved",
+      when == When::before_step ? ", or say GradientOptions{.non_finite = NonFinite::skip}" : ""));
 }
 
 void OptimizerCore::take_step(Bound bound) {
@@ -377,6 +394,25 @@ int OptimizerCore::number_of(const Variable& variable) const {
   return -1;
 }
 
+void OptimizerCore::check_given(const PerReplica<Tensor>& gradient,
+                                const Variable& variable) const {
+  for (int i = 0; i < gradient.size(); ++i) {
+    const Tensor& own = gradient[i];
+    if (own.defined() && own.sizes() != variable.shape()) {
+      throw InvalidUsage(fmt::format("apply_gradients: the gradient of {} is {}, the variable {}",
+                                     variable.name(), tensor::shape_text(own),
+                                     tensor::shape_text(variable[0])));
+    }
+    if (own.defined() && exchange_->is_being_sent(own)) {
+      throw InvalidUsage(fmt::format(
+          "apply_gradients: the gradient given for {} is .grad of a backward pass, which is being "
+          "added up over the workers already. Step with apply(), compute it with "
+          "torch::autograd::grad(), or say GradientOptions{{.overlap = Overlap::never}}",
+          variable.name()));
+    }
+  }
+}
+
 void OptimizerCore::distributed_apply(const ReplicaGradientsAndVariables& pairs) {
   if (pairs.empty()) throw InvalidUsage("apply_gradients: No variables provided");
   std::vector<int> numbers;
@@ -391,6 +427,7 @@ void OptimizerCore::distributed_apply(const ReplicaGradientsAndVariables& pairs)
           "apply_gradients: variable {} is given twice; add its gradients up", variable.name()));
     }
     numbers.push_back(number);
+    check_given(gradient, variable);
   }
   discard();  // a step is taken with those given here only
   Strategy& strategy = strategy_->strategy();

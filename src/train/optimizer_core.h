@@ -66,8 +66,10 @@ class OptimizerCore {
   void reduce_gradients(Here here);
   /// After reduce_gradients(): `.grad` becomes the sums.
   void bind_gradients();
-  /// With NonFinite::error: DataError naming the first parameter whose sum is not finite.
-  void require_finite();
+  /// With NonFinite::error: DataError naming the first parameter whose sum is not finite. An
+  /// optimizer that evaluates a loss may have moved its parameters before.
+  enum class When { before_step, in_step };
+  void require_finite(When when);
   /// Every replica takes the step with the sums; then its gradients are no more.
   void step(const ApplyOptions& options);
   void clear_gradients();
@@ -103,23 +105,20 @@ class OptimizerCore {
   void hook(int replica, int parameter);
   void compare_workers() const;
   void clip(double limit);
-  [[nodiscard]] bool is_copy_per_replica() const noexcept {
-    return copies() == strategy_->replicas();
-  }
+  [[nodiscard]] bool is_copy_per_replica() const noexcept { return copy_per_replica_; }
   /// Each copy's part of the work on a lane of its own, as far as there are lanes.
   void on_copies(const std::function<void(int)>& work);
   void clear_gradients(int copy);
   void check_shape(int replica, int parameter) const;
   /// The first parameter whose sum is not finite, or -1.
   [[nodiscard]] int first_non_finite();
-  /// For an error that every worker has found: whoever threw at once would leave the generation
-  /// while others are still in the call that let them find it, and they would blame him.
-  void meet_before_throwing() noexcept;
   enum class Look { step, skip };
   [[nodiscard]] Look look_at_sums(const ApplyOptions& options);
   enum class Bound { no, yes };  // are the sums what `.grad` is?
   void take_step(Bound bound);
   [[nodiscard]] int number_of(const Variable& variable) const;
+  /// InvalidUsage for a gradient of another shape than its variable, or one that is being sent.
+  void check_given(const PerReplica<Tensor>& gradient, const Variable& variable) const;
 
   std::shared_ptr<StrategyCore> strategy_;
   std::vector<ParameterGroup> groups_;
@@ -129,6 +128,7 @@ class OptimizerCore {
   Observer observer_;
   train::Parameters parameters_;
   std::vector<bool> trainable_;  // by parameter, when this was made
+  bool copy_per_replica_ = false;
   std::vector<std::unique_ptr<Copy>> copies_;
   std::vector<Hook> hooks_;
   std::unique_ptr<train::GradientExchange> exchange_;

@@ -256,5 +256,23 @@ TEST(SlurmResolver, Gpus) {
   EXPECT_THROW(SlurmResolver({.gpus_per_task = -1}, view_of(step)), InvalidUsage);
 }
 
+TEST(SlurmResolver, CountsWhatNamesAGpu) {
+  const auto per_task = [](const char* visible) {
+    const SlurmResolver resolver({}, view_of({{"SLURM_PROCID", "0"},
+                                              {"SLURM_STEP_NUM_TASKS", "1"},
+                                              {"SLURM_STEP_NODELIST", "n1"},
+                                              {"SLURM_STEP_TASKS_PER_NODE", "1"},
+                                              {"CUDA_VISIBLE_DEVICES", visible}}));
+    const auto told = resolver.num_accelerators();
+    return told.empty() ? 0 : told.at("GPU");
+  };
+  EXPECT_EQ(per_task("3"), 1);
+  EXPECT_EQ(per_task("GPU-8932f937-d72c,MIG-41b3"), 2);
+  EXPECT_EQ(per_task("0,1,-1,2"), 2);  // as CUDA does
+  for (const char* none : {"", "-1", "NoDevFiles", "none", "void", ","}) {
+    EXPECT_EQ(per_task(none), 0) << none;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

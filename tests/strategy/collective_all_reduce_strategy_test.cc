@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <future>
 
+#include "tests/strategy/environment.h"
 #include "tests/strategy/fixtures.h"
 #include "tests/sys/temporary_directory.h"
 
@@ -28,28 +29,6 @@ MultiWorkerOptions with_gpus(int gpus) {
   options.replicas.pin = false;
   return options;
 }
-
-/// A variable of the environment, for as long as this lives.
-class Environment {
- public:
-  Environment(const char* name, const char* value) : name_(name) {
-    if (const char* before = std::getenv(name)) before_ = before;
-    ::setenv(name, value, 1);
-  }
-  ~Environment() {
-    if (before_) {
-      ::setenv(name_, before_->c_str(), 1);
-    } else {
-      ::unsetenv(name_);
-    }
-  }
-  Environment(const Environment&) = delete;
-  Environment& operator=(const Environment&) = delete;
-
- private:
-  const char* name_;
-  std::optional<std::string> before_;
-};
 
 /// Three workers as threads, each with a strategy that is configured and has not joined.
 using Work = std::function<void(CollectiveAllReduceStrategy&)>;

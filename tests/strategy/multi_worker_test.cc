@@ -6,6 +6,7 @@
 #include "lockstep/multi_worker_mirrored_strategy.h"
 #include "lockstep/testing.h"
 #include "tests/cluster/variables.h"
+#include "tests/strategy/environment.h"
 #include "tests/strategy/fixtures.h"
 
 namespace lockstep {
@@ -75,6 +76,26 @@ TEST(MultiWorker, AResolverSaysHowManyGpusATaskHas) {
                                       devices(simple({{"GPU", 5}}));
                                     }),
               HasSubstr("GPU:4"));
+}
+
+// Slurm counts a node's GPUs, which libtorch need not see.
+TEST(MultiWorker, GpusOfTheEnvironmentAreTakenIfTheyAreThere) {
+  const Environment rank("SLURM_PROCID", "0");
+  const Environment tasks("SLURM_STEP_NUM_TASKS", "1");
+  const Environment nodes("SLURM_STEP_NODELIST", "n1");
+  const Environment tasks_per_node("SLURM_STEP_TASKS_PER_NODE", "1");
+  const auto devices = [](const char* visible, int gpus) {
+    const Environment cuda("CUDA_VISIBLE_DEVICES", visible);
+    MultiWorkerOptions options;
+    options.device_table = DeviceTable{.cpus = 1, .gpus = gpus};
+    const MultiWorkerMirroredStrategy strategy(options);
+    EXPECT_THAT(strategy.cluster_resolver().source(), HasSubstr("Slurm"));
+    return strategy.worker_devices();
+  };
+  EXPECT_EQ(devices("0,1", 4), (DeviceList{"GPU:0", "GPU:1"}));
+  EXPECT_EQ(devices("0,1", 0), DeviceList{"CPU:0"});
+  EXPECT_EQ(devices("0,1", 1), DeviceList{"GPU:0"});
+  EXPECT_EQ(devices("NoDevFiles", 0), DeviceList{"CPU:0"});
 }
 
 TEST(MultiWorker, NumbersReplicasThroughAllWorkers) {

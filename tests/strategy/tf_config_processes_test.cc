@@ -20,9 +20,9 @@ constexpr auto kPatience = std::chrono::seconds(60);
 enum class Started { workers, all, only_ps };
 
 /// A cluster of two workers and a ps at ports of this host, and the processes of its tasks: workers
-/// 0 and 1, then the ps. Each is given the name of a file.
+/// 0 and 1, then the ps. Each is given the name of a file. Worker 0 may be called a chief.
 struct TfConfigCluster {
-  TfConfigCluster(const char* program, Started started) {
+  TfConfigCluster(const char* program, Started started, const std::string& first = "worker") {
     for (const int port : free_ports(3)) addresses.push_back(fmt::format("localhost:{}", port));
     ClusterOptions options;
     options.ranks = 3;
@@ -32,9 +32,15 @@ struct TfConfigCluster {
     if (started == Started::workers) options.absent = {2};
     if (started == Started::only_ps) options.absent = {0, 1};
     for (int task = 0; task < 3; ++task) {
-      const nlohmann::json config = {
-          {"cluster", {{"worker", {addresses[0], addresses[1]}}, {"ps", {addresses[2]}}}},
-          {"task", {{"type", task < 2 ? "worker" : "ps"}, {"index", task % 2}}}};
+      nlohmann::json config;
+      const std::string types[] = {first, "worker", "ps"};
+      for (std::size_t i = 0; i < 3; ++i) {
+        nlohmann::json& job = config["cluster"][types[i]];
+        if (static_cast<int>(i) == task) {
+          config["task"] = {{"type", types[i]}, {"index", job.size()}};
+        }
+        job.push_back(addresses[i]);
+      }
       options.environment_of[task] = {"TF_CONFIG=" + config.dump()};
     }
     outcomes = ProcessCluster(options).finish(kPatience);
@@ -69,6 +75,12 @@ TEST(TfConfigProcesses, EachTaskLearnsItsTypeFromTheResolver) {
                                       worker, cluster.addresses[worker])));
   }
   EXPECT_THAT(cluster.outcomes[2].text, HasSubstr("a parameter server"));
+}
+
+TEST(TfConfigProcesses, AChiefIsAWorkerOfItsOwnType) {
+  const TfConfigCluster cluster(LOCKSTEP_CLUSTER_RESOLVER, Started::workers, "chief");
+  EXPECT_THAT(cluster.outcomes[0].text, HasSubstr("chief 0 of 2 at " + cluster.addresses[0]));
+  EXPECT_THAT(cluster.outcomes[1].text, HasSubstr("worker 0 of 2 at " + cluster.addresses[1]));
 }
 
 // A ps that makes a strategy all the same is told what to do, at once and by itself.

@@ -268,6 +268,57 @@ TEST(GradientExchange, WorkersGiveUpTogetherHoweverFarTheyAre) {
   });
 }
 
+/// Worker 1 gives up a step that worker 0 takes: the buckets of both look alike.
+TEST(GradientExchange, AWorkerThatGivesUpAloneIsFound) {
+  expect_every_worker_throws<Mismatch>(
+      {.workers = 2},
+      [](MultiWorkerMirroredStrategy& strategy) {
+        const auto scope = strategy.scope();
+        const auto net = strategy.create<TwoLayers>();
+        const auto sgd =
+            strategy.optimizer<torch::optim::SGD>(net, rate(1), {.overlap = Overlap::always});
+        for (int i = 0; i < 3; ++i) {
+          strategy.run(
+              [&](ReplicaContext& replica, TwoLayers& own, Optimizer& optimizer) {
+                own->forward(rows_of(0)).sum().backward();
+                if (i == 1 && !strategy.is_chief()) {
+                  optimizer.discard(replica);
+                } else {
+                  optimizer.apply(replica);
+                }
+              },
+              net, sgd);
+        }
+      },
+      [](const Mismatch& error) { EXPECT_THAT(error.what(), HasSubstr("\"discard\"")); });
+}
+
+/// What ended the group has been thrown; reset() says nothing more, and the next call does again.
+TEST(GradientExchange, ResetAfterTheGroupHasEndedIsQuiet) {
+  run_workers({.workers = 2}, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    const auto net = strategy.create<TwoLayers>();
+    const auto sgd =
+        strategy.optimizer<torch::optim::SGD>(net, rate(1), {.overlap = Overlap::always});
+    const auto step = [&](bool fails) {
+      strategy.run(
+          [&](ReplicaContext& replica, TwoLayers& own, Optimizer& optimizer) {
+            own->forward(rows_of(0)).sum().backward();
+            if (fails) throw std::runtime_error("no more rows");
+            optimizer.apply(replica);
+          },
+          net, sgd);
+    };
+    EXPECT_ANY_THROW({
+      step(false);  // the other one may have come further, and failed
+      step(true);
+    });
+    EXPECT_NO_THROW(sgd.reset());
+    EXPECT_FALSE(net[0]->a->weight.grad().defined());
+    EXPECT_THROW(sgd.check_parameters(), Error);
+  });
+}
+
 /// The scope, not what happens inside of it, says how long passes add up.
 TEST(GradientExchange, DiscardInsideOfAnAccumulationLeavesItAlive) {
   const auto check = [](Strategy& strategy) {

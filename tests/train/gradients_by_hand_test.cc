@@ -150,6 +150,76 @@ TEST(GradientsByHand, AVariableGivenTwiceIsRefused) {
   EXPECT_EQ(numbers(w), (std::vector<double>{0, 0}));
 }
 
+TEST(GradientsByHand, AGradientOfAnotherShapeIsRefused) {
+  MirroredStrategy strategy(cpus(2));
+  const auto scope = strategy.scope();
+  const Variable w = trainable("w", torch::zeros({3}));
+  const auto sgd = strategy.optimizer<torch::optim::SGD>(std::vector{w}, rate(1));
+  EXPECT_THAT(wrong_value([&] {
+                sgd.distributed_apply(strategy, {{ones_upwards(strategy), w}});
+              }),
+              HasSubstr("the gradient of w is [1], the variable [3]"));
+  EXPECT_EQ(numbers(w[0]), (std::vector<double>{0, 0, 0}));
+}
+
+/// The second step's `.grad` lies in a bucket.
+std::vector<double> stepped_with_grad(Strategy& strategy, const GradientOptions& options) {
+  const auto scope = strategy.scope();
+  const Variable w = trainable("w", torch::zeros({1}));
+  const auto sgd = strategy.optimizer<torch::optim::SGD>(std::vector{w}, rate(1), options);
+  const auto step = [&](const std::function<void(ReplicaContext&, Optimizer&)>& apply) {
+    strategy.run(
+        [&](ReplicaContext& replica, Optimizer& optimizer) {
+          (w.read() * (1 + replica.replica_id_in_sync_group())).sum().backward();
+          apply(replica, optimizer);
+        },
+        sgd);
+  };
+  step([](ReplicaContext& replica, Optimizer& optimizer) { optimizer.apply(replica); });
+  step([&](ReplicaContext&, Optimizer& optimizer) {
+    optimizer.apply_gradients({{w.read().grad(), w}});
+  });
+  return numbers(w[0]);
+}
+
+TEST(GradientsByHand, GradIsTakenUnlessItIsBeingSent) {
+  MirroredStrategy threads(cpus(2));
+  EXPECT_EQ(stepped_with_grad(threads, {}), (std::vector<double>{-6}));
+  run_workers({.workers = 2}, [](MultiWorkerMirroredStrategy& strategy) {
+    EXPECT_EQ(stepped_with_grad(strategy, {.overlap = Overlap::never}), (std::vector<double>{-6}));
+  });
+  std::atomic<int> refused = 0;
+  run_workers({.workers = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+    try {
+      (void)stepped_with_grad(strategy, {.overlap = Overlap::always});
+      ADD_FAILURE() << "was added up twice";
+    } catch (const InvalidUsage& error) {
+      ++refused;
+      EXPECT_THAT(error.what(), HasSubstr("the gradient given for w is .grad"));
+      EXPECT_THAT(error.what(), HasSubstr("Overlap::never"));
+    } catch (const PeerLost&) {  // the other one was first to see it
+    }
+  });
+  EXPECT_GE(refused, 1);
+}
+
+/// As many copies as replicas, but not each replica's own.
+TEST(GradientsByHand, CopiesInAnotherOrderAreShared) {
+  MirroredStrategy strategy(cpus(2));
+  const auto scope = strategy.scope();
+  const auto there = strategy.colocate_vars_with(DeviceList{"CPU:1", "CPU:0"});
+  const Variable w = trainable("w", torch::zeros({1}));
+  const auto sgd = strategy.optimizer<torch::optim::SGD>(std::vector{w}, rate(1));
+  EXPECT_THAT(wrong_context([&] {
+                strategy.run(
+                    [](ReplicaContext& replica, Optimizer& optimizer) { optimizer.apply(replica); },
+                    sgd);
+              }),
+              HasSubstr("on other devices than the replicas, or in another order"));
+  sgd.distributed_apply(strategy, {{ones_upwards(strategy), w}});
+  EXPECT_EQ(numbers(w), (std::vector<double>{-3, -3}));
+}
+
 /// Passes that were not applied are forgotten by a step with gradients given by hand, and the next
 /// pass is a first one again.
 TEST(GradientsByHand, AStepEndsWhatBackwardHasBegun) {
