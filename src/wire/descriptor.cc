@@ -30,9 +30,16 @@ Name::Name(std::string_view whole) noexcept {
     return;
   }
   // Most names of parameters differ at their end: "encoder.layers.11.attention.query.weight".
-  constexpr std::size_t kDigits = 4;
-  const std::string_view end = whole.substr(whole.size() - (most - 4 - kDigits));
-  fmt::format_to_n(text.data(), most, "...{}#{:04x}", end, hash >> 48);
+  constexpr std::string_view kCut = "...";
+  constexpr int kDigits = 4;
+  const std::size_t kept = most - kCut.size() - 1 - kDigits;
+  char* to = text.data();
+  to += kCut.copy(to, kCut.size());
+  to += whole.copy(to, kept, whole.size() - kept);
+  *to++ = '#';
+  for (int digit = 1; digit <= kDigits; ++digit) {
+    *to++ = "0123456789abcdef"[hash >> (64 - 4 * digit) & 15];
+  }
 }
 
 std::uint64_t fingerprint(const Descriptor& descriptor) noexcept {

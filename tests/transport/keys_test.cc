@@ -103,7 +103,7 @@ std::string flags_at(const void* place) {
 /// F17
 TEST(JobKey, IsLeftOutOfCoreFiles) {
   const JobKey key = counting();
-  const JobKey copy = key;
+  const JobKey copy = key;  // NOLINT(performance-unnecessary-copy-initialization): it is looked at
   const PairKey derived = derive(key, {.job = "job", .generation = 1, .client = 1, .server = 0});
   for (const auto bytes : {key.bytes(), copy.bytes(), derived.bytes()}) {
     EXPECT_THAT(flags_at(bytes.data()), HasSubstr(" dd "));
