@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <future>
 
-#include "tests/strategy/environment.h"
 #include "tests/strategy/fixtures.h"
+#include "tests/strategy/set_variable.h"
 #include "tests/sys/temporary_directory.h"
 
 namespace lockstep {
@@ -187,7 +187,7 @@ TEST(CollectiveAllReduceStrategyTest, TfConfigDoesNotSayWhoTakesPart) {
   const char* another =
       R"({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}})";
   for (const char* text : {another, "{this is not JSON"}) {
-    const Environment tf_config("TF_CONFIG", text);
+    const SetVariable tf_config("TF_CONFIG", text);
     CollectiveAllReduceStrategy local;
     EXPECT_EQ(local.num_replicas_in_sync(), 1);
     EXPECT_EQ(local.extended().strategy().num_replicas_in_sync(), 1);
@@ -276,7 +276,7 @@ TEST(CollectiveAllReduceStrategyTest, JoinsAndLeavesInOrder) {
 
 // Over sockets, and twice: what a session that is given cannot do. TF_CONFIG is ignored.
 TEST(CollectiveAllReduceStrategyTest, JoinsAnewAfterItHasLeft) {
-  const Environment tf_config("TF_CONFIG", "{this is not JSON");
+  const SetVariable tf_config("TF_CONFIG", "{this is not JSON");
   const TemporaryDirectory directory;
   const std::string path = "unix:" + directory.path();
   const ClusterSpec cluster{{"worker", {path + "/0", path + "/1"}}};

@@ -6,8 +6,8 @@
 #include "lockstep/multi_worker_mirrored_strategy.h"
 #include "lockstep/testing.h"
 #include "tests/cluster/variables.h"
-#include "tests/strategy/environment.h"
 #include "tests/strategy/fixtures.h"
+#include "tests/strategy/set_variable.h"
 
 namespace lockstep {
 namespace {
@@ -80,12 +80,12 @@ TEST(MultiWorker, AResolverSaysHowManyGpusATaskHas) {
 
 // Slurm counts a node's GPUs, which libtorch need not see.
 TEST(MultiWorker, GpusOfTheEnvironmentAreTakenIfTheyAreThere) {
-  const Environment rank("SLURM_PROCID", "0");
-  const Environment tasks("SLURM_STEP_NUM_TASKS", "1");
-  const Environment nodes("SLURM_STEP_NODELIST", "n1");
-  const Environment tasks_per_node("SLURM_STEP_TASKS_PER_NODE", "1");
+  const SetVariable rank("SLURM_PROCID", "0");
+  const SetVariable tasks("SLURM_STEP_NUM_TASKS", "1");
+  const SetVariable nodes("SLURM_STEP_NODELIST", "n1");
+  const SetVariable tasks_per_node("SLURM_STEP_TASKS_PER_NODE", "1");
   const auto devices = [](const char* visible, int gpus) {
-    const Environment cuda("CUDA_VISIBLE_DEVICES", visible);
+    const SetVariable cuda("CUDA_VISIBLE_DEVICES", visible);
     MultiWorkerOptions options;
     options.device_table = DeviceTable{.cpus = 1, .gpus = gpus};
     const MultiWorkerMirroredStrategy strategy(options);

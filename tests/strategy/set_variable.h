@@ -7,21 +7,21 @@
 
 namespace lockstep {
 
-class Environment {
+class SetVariable {
  public:
-  Environment(const char* name, const char* value) : name_(name) {
+  SetVariable(const char* name, const char* value) : name_(name) {
     if (const char* before = std::getenv(name)) before_ = before;
     ::setenv(name, value, 1);
   }
-  ~Environment() {
+  ~SetVariable() {
     if (before_) {
       ::setenv(name_, before_->c_str(), 1);
     } else {
       ::unsetenv(name_);
     }
   }
-  Environment(const Environment&) = delete;
-  Environment& operator=(const Environment&) = delete;
+  SetVariable(const SetVariable&) = delete;
+  SetVariable& operator=(const SetVariable&) = delete;
 
  private:
   const char* name_;
