@@ -50,10 +50,11 @@ TEST(OsError, NamesTheLimitOfOpenFilesAndHowManyThereAre) {
     held.emplace_back(::dup(STDERR_FILENO));
     if (!held.back().valid()) error = errno;
   }
+  held.resize(held.size() - 3);  // a sanitizer needs two to look at memory
   const Status status = os_error("cannot accept", error);
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_EQ(status.code(), Code::resource_exhausted);
-  EXPECT_THAT(status.message(), HasSubstr("(ulimit -n): it is 64, and 64 are open"));
+  EXPECT_THAT(status.message(), HasSubstr("(ulimit -n): it is 64, and 62 are open"));
 }
 
 TEST(PosixNetwork, SocketsDoNotBlockNorLeakIntoChildren) {
