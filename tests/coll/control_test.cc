@@ -39,8 +39,7 @@ wire::Descriptor barrier(std::uint64_t sequence) {
 }
 
 wire::Descriptor broadcast(std::uint64_t sequence, int root) {
-  wire::Descriptor d;
-  d.sequence = sequence;
+  wire::Descriptor d = barrier(sequence);
   d.kind = 2;
   d.root = root;
   return d;

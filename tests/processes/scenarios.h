@@ -16,9 +16,8 @@
 //                                     for it; message: the others wait for one of it
 //   stuck RANK                        that rank never comes to an operation of all, and only looks
 //                                     whether all is well
-//   fork RANK                         that rank forks a child that uses and closes the session;
-//   then
-//                                     all work
+//   fork RANK                         that rank forks a child that uses and closes the session,
+//                                     then all work
 //   orphan RANK                       that rank forks a child that holds its descriptors
 //   late RANK                         all but that rank close at once; it waits for its end
 //   abort RANK | throw RANK | exit RANK
