@@ -183,13 +183,10 @@ class Strategy {
   /// A changed copy; an equal one if there is no cluster resolver.
   [[nodiscard]] ConfigProto update_config_proto(const ConfigProto& config_proto) const;
 
- protected:
-  Strategy(lockstep::Strategy& strategy, Communication communication) noexcept
-      : strategy_(&strategy), communication_(communication) {}
-
  private:
+  [[nodiscard]] const lockstep::MultiWorkerMirroredStrategy* multi_worker() const noexcept;
+
   lockstep::Strategy* strategy_;
-  Communication communication_ = Communication::automatic;
 };
 
 namespace detail {
@@ -208,7 +205,7 @@ class MultiWorkerMirroredStrategy : private detail::OwnedStrategy, public Strate
       std::optional<AnyClusterResolver> cluster_resolver = std::nullopt);
   /// With more to choose.
   explicit MultiWorkerMirroredStrategy(const MultiWorkerOptions& options)
-      : OwnedStrategy(options), Strategy(owned, options.communication) {}
+      : OwnedStrategy(options), Strategy(owned) {}
 };
 
 }  // namespace compat::v1

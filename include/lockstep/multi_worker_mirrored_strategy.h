@@ -10,8 +10,8 @@
 // over the replicas of all workers, in the fixed order; run() runs the replicas of this process.
 //
 // An exception that leaves a step function ends the group: the other workers throw PeerLost with
-// its text. So does the death of a worker, naming it. A new strategy in the same process joins
-// anew.
+// its text. So does the death of a worker, naming it. With the strategy's end the worker leaves the
+// group, also if variables or models of it live on. A new strategy in the same process joins anew.
 #pragma once
 
 #include <chrono>
@@ -44,7 +44,8 @@ struct MultiWorkerOptions {
   /// Workers whose arithmetic differs (libraries, processors, threads) are an error, not a warning.
   bool require_same_bits = false;
   std::optional<DeviceTable> device_table = {};
-  /// A group that exists already, in place of joining one (lockstep/testing.h).
+  /// A group that exists already, in place of joining one (lockstep/testing.h); the strategy takes
+  /// it over.
   std::shared_ptr<coll::Session> session = {};
 };
 
@@ -56,6 +57,7 @@ class MultiWorkerMirroredStrategy : public Strategy {
 
   /// The one given, or that of the environment.
   [[nodiscard]] const ClusterResolver& cluster_resolver() const noexcept { return *resolver_; }
+  [[nodiscard]] Communication communication() const noexcept { return communication_; }
   [[nodiscard]] int num_workers() const noexcept;
   /// Among the workers; the chief is 0.
   [[nodiscard]] int worker_index() const noexcept;
@@ -70,6 +72,7 @@ class MultiWorkerMirroredStrategy : public Strategy {
   MultiWorkerMirroredStrategy(const MultiWorkerOptions& options, AnyClusterResolver resolver);
 
   AnyClusterResolver resolver_;
+  Communication communication_;
 };
 
 /// The older name.

@@ -48,15 +48,17 @@ enum class Overlap : std::uint8_t {
 enum class NonFinite : std::uint8_t {
   allow,  // it is taken
   skip,   // parameters, state and iterations() stay as they are; skipped() counts it
-  error,  // DataError naming the first parameter; before the step, but inside of one with a closure
+  error,  // DataError naming the first parameter and the replicas it is not finite on; before the
+          // step, but inside of one with a closure. Reads each replica's own gradients, too
 };
 
 struct GradientOptions {
   /// A trainable parameter that has no gradient counts as zero; one that no replica of any worker
-  /// has a gradient for is left alone.
+  /// has a gradient for is left alone. Gradients then leave after backward, whatever `overlap`
+  /// says: when the last one has come is not known before.
   bool allow_unused = false;
   Overlap overlap = Overlap::automatic;
-  /// Gradients are sent together until a bucket is larger; 0: chosen (explain() says why).
+  /// Gradients are sent together until a bucket is larger; 0: chosen (explain() says which).
   std::int64_t bucket_bytes = 0;
   /// Gradients of float32 between workers as 16 bits: half the bytes, rounded twice; other bits
   /// than without, and than with other layouts of replicas and workers.
@@ -150,12 +152,15 @@ class Optimizer {
 /// A scheduler of torch::optim for each replica's optimizer, stepped together.
 class Scheduler {
  public:
+  /// In cross-replica context.
   void step();
 
-  explicit Scheduler(std::vector<std::shared_ptr<torch::optim::LRScheduler>> each)
-      : each_(std::move(each)) {}
+  Scheduler(std::shared_ptr<detail::OptimizerCore> core,
+            std::vector<std::shared_ptr<torch::optim::LRScheduler>> each)
+      : core_(std::move(core)), each_(std::move(each)) {}
 
  private:
+  std::shared_ptr<detail::OptimizerCore> core_;
   std::vector<std::shared_ptr<torch::optim::LRScheduler>> each_;
 };
 
@@ -167,14 +172,16 @@ class DistributedOptimizer {
 
   /// In cross-replica context: sums the gradients over the replicas of all workers, and steps.
   void distributed_apply(Strategy& strategy, const ReplicaGradientsAndVariables& pairs) const;
-  void apply_gradients(const GradientsAndVariables& pairs) const;  // InvalidUsage: names the other
+  /// In a step function: what its replica's optimizer does. Elsewhere InvalidUsage, which names
+  /// the other.
+  void apply_gradients(const GradientsAndVariables& pairs, Here here = Here::now()) const;
 
   /// Slots ("weight/momentum_buffer") and state of the whole, as far as steps have made it.
   [[nodiscard]] std::vector<OptimizerVariable> variables() const;
   /// Steps taken, and steps skipped because a gradient was not finite.
   [[nodiscard]] std::int64_t iterations() const noexcept;
   [[nodiscard]] std::int64_t skipped() const noexcept;
-  /// Of the first parameter group; set for all.
+  /// Of the first parameter group; set for all, in cross-replica context.
   [[nodiscard]] double learning_rate() const;
   void set_learning_rate(double rate) const;
   template <class S, class... Args>
@@ -183,7 +190,7 @@ class DistributedOptimizer {
     for (torch::optim::Optimizer* copy : copies()) {
       each.push_back(std::make_shared<S>(*copy, args...));
     }
-    return Scheduler(std::move(each));
+    return {core_, std::move(each)};
   }
   /// In cross-replica context: all replicas of all workers compare their parameters. Mismatch names
   /// the replica and the first parameter that differ.

@@ -98,6 +98,10 @@ Session& Session::operator=(Session&& other) noexcept {
 }
 Session::~Session() { let_go(impl_); }
 
+void Session::close() noexcept {
+  if (impl_ && !impl_->is_parents()) impl_->close();
+}
+
 int Session::rank() const noexcept { return impl_->rank(); }
 int Session::size() const noexcept { return impl_->size(); }
 int Session::host(int rank) const {
@@ -214,7 +218,7 @@ Work Session::start_receive(Buffer output, From from, const CallOptions& options
 }
 
 Memory Session::allocate(std::size_t bytes) {
-  impl_->check_process();
+  impl_->check_usable();
   return {impl_->generation().allocate(bytes), bytes};
 }
 
@@ -265,7 +269,7 @@ void Session::abandon(const std::string& reason) noexcept {
 }
 
 void Session::check() const {
-  impl_->check_process();
+  impl_->check_usable();
   if (impl_->generation().failed()) raise(impl_->generation().failure());
 }
 

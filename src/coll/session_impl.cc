@@ -69,7 +69,7 @@ Session::Impl::~Impl() { close(); }
 bool Session::Impl::is_small(Op op, const Inputs& inputs, const Buffer& output,
                              const CallOptions& options) const noexcept {
   constexpr std::size_t kMostBytes = 8192;
-  if (is_parents() || !single_ || inputs.list().size() != 1) return false;
+  if (!is_usable() || !single_ || inputs.list().size() != 1) return false;
   const ConstBuffer& input = inputs.list()[0];
   const auto* from = static_cast<const std::byte*>(input.data());
   const auto* to = static_cast<const std::byte*>(output.data());
@@ -82,6 +82,13 @@ bool Session::Impl::is_small(Op op, const Inputs& inputs, const Buffer& output,
          kernel::supports(op, input.dtype());
 }
 
+void Session::Impl::check_usable() const {
+  lockstep::check_process(made_in_);
+  if (closed_.load(std::memory_order_relaxed)) {
+    throw InvalidUsage("the session is closed", Code::failed_precondition);
+  }
+}
+
 void Session::Impl::seal(Work::Shared& work) {
   for (auto& issued : work.calls) {
     issued.call.seal();
@@ -92,12 +99,12 @@ void Session::Impl::seal(Work::Shared& work) {
 }
 
 void Session::Impl::issue(Work::Shared& work) {
-  if (closed_) throw InvalidUsage("the session of this batch is closed");
+  if (closed_) throw InvalidUsage("the session is closed", Code::failed_precondition);
   for (auto& issued : work.calls) issued.ticket = executor_.issue();
 }
 
 Work Session::Impl::submit(std::shared_ptr<Work::Shared> work) {
-  check_process();
+  check_usable();
   seal(*work);
   const MutexLock lock(mutex_);
   if (!pump_ && !closed_)
@@ -109,7 +116,7 @@ Work Session::Impl::submit(std::shared_ptr<Work::Shared> work) {
 }
 
 void Session::Impl::carry_out(Work::Shared& work) {
-  check_process();
+  check_usable();
   seal(work);
   {
     const MutexLock lock(mutex_);
@@ -119,7 +126,7 @@ void Session::Impl::carry_out(Work::Shared& work) {
 }
 
 Session::Impl& Session::Impl::messages(int from, int to) {
-  check_process();
+  check_usable();
   const MutexLock lock(mutex_);
   auto& pair = messages_[{from, to}];
   if (!pair) {
@@ -162,6 +169,7 @@ std::shared_ptr<Session::Impl> Session::Impl::subgroup(const std::vector<std::in
 }
 
 void Session::Impl::close() noexcept {
+  if (closed_.load(std::memory_order_relaxed)) return;
   if (const auto unfinished = executor_.outstanding(); unfinished > 0) {
     try {
       generation_->fail({ErrorKind::cancelled,

@@ -2,6 +2,7 @@
 // of.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <vector>
@@ -48,8 +49,11 @@ class Session::Impl {
   [[nodiscard]] transport::Generation& generation() noexcept { return *generation_; }
   Executor& executor() noexcept { return executor_; }
 
-  /// InvalidUsage in a child that was forked since.
-  void check_process() const { lockstep::check_process(made_in_); }
+  /// InvalidUsage in a child that was forked since, and of a session that is closed.
+  void check_usable() const;
+  [[nodiscard]] bool is_usable() const noexcept {
+    return !is_parents() && !closed_.load(std::memory_order_relaxed);
+  }
   /// This is such a child: nothing of the session may be touched, not even to close it.
   [[nodiscard]] bool is_parents() const noexcept { return made_in_ != forks(); }
 
@@ -60,7 +64,7 @@ class Session::Impl {
   /// Fills a call in place and carries it out on the calling thread; throws what went wrong.
   template <class Fill>
   void run(Fill&& fill) {
-    check_process();
+    check_usable();
     Call call;
     fill(call);
     call.seal();
@@ -103,7 +107,7 @@ class Session::Impl {
   Executor executor_;
 
   Mutex mutex_;
-  bool closed_ GUARDED_BY(mutex_) = false;
+  std::atomic<bool> closed_ = false;  // set with the mutex held
   std::shared_ptr<Membership> membership_ GUARDED_BY(mutex_);
   std::unique_ptr<Pump> pump_ GUARDED_BY(mutex_);
   std::map<std::pair<int, int>, std::unique_ptr<Impl>> messages_ GUARDED_BY(mutex_);

@@ -258,21 +258,25 @@ MultiWorkerOptions options_of(Communication communication,
 
 }  // namespace
 
+const lockstep::MultiWorkerMirroredStrategy* Strategy::multi_worker() const noexcept {
+  return dynamic_cast<const lockstep::MultiWorkerMirroredStrategy*>(strategy_);
+}
+
 const ClusterResolver* Strategy::cluster_resolver() const noexcept {
-  const auto* workers = dynamic_cast<const lockstep::MultiWorkerMirroredStrategy*>(strategy_);
+  const auto* workers = multi_worker();
   return workers != nullptr ? &workers->cluster_resolver() : nullptr;
 }
 
 ConfigProto Strategy::update_config_proto(const ConfigProto& config_proto) const {
-  const ClusterResolver* resolver = cluster_resolver();
-  if (resolver == nullptr) return config_proto;
-  return lockstep::update_config_proto(config_proto, *resolver, communication_);
+  const auto* workers = multi_worker();
+  if (workers == nullptr) return config_proto;
+  return lockstep::update_config_proto(config_proto, workers->cluster_resolver(),
+                                       workers->communication());
 }
 
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(
     Communication communication, std::optional<AnyClusterResolver> cluster_resolver)
-    : OwnedStrategy(options_of(communication, std::move(cluster_resolver))),
-      Strategy(owned, communication) {}
+    : OwnedStrategy(options_of(communication, std::move(cluster_resolver))), Strategy(owned) {}
 
 }  // namespace compat::v1
 

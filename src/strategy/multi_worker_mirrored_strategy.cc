@@ -5,7 +5,10 @@
 #include <fmt/format.h>
 #include <torch/version.h>
 
+#include "base/env.h"
 #include "base/log.h"
+#include "coll/engines.h"
+#include "lockstep/cluster_roles.h"
 #include "lockstep/collective_all_reduce.h"
 #include "lockstep/resolve_cluster.h"
 #include "strategy/core.h"
@@ -49,20 +52,38 @@ coll::Engine engine_of(Communication communication) {
   return coll::Engine::automatic;
 }
 
+coll::Engine engine_for(const MultiWorkerOptions& options) {
+  return options.communication == Communication::automatic ? environment().engine
+                                                           : engine_of(options.communication);
+}
+
+/// An engine that is linked knows the ranks itself: nobody need say who and where they are.
+bool knows_the_ranks(coll::Engine engine) { return coll::engine_of(engine) != nullptr; }
+
 /// Who takes part, as the resolver says; nothing: this process is alone.
-std::optional<coll::JoinOptions> cluster_of(const ClusterResolver& resolver) {
+std::optional<coll::JoinOptions> cluster_of(const MultiWorkerOptions& options,
+                                            const ClusterResolver& resolver) {
   const std::string type = resolver.task_type().value_or("");
-  const bool has_cluster = static_cast<bool>(resolver.cluster_spec());
-  if (type == "evaluator") return {};  // works beside the others, by itself
-  if (has_cluster && type == "ps") {
+  const ClusterSpec cluster = resolver.cluster_spec();
+  if (options.cluster_resolver && !cluster) return {};  // said to be alone
+  if (type == "evaluator") {                            // works beside the others, by itself
+    const std::optional<int> id = resolver.task_id();
+    if (cluster && id) validate_cluster_spec(cluster, type, *id);
+    return {};
+  }
+  if (cluster && type == "ps") {
     throw ConfigError(fmt::format(
         "{}: {} says that this task is a parameter server (ps), which runs no replicas. Branch on "
         "the resolver's task_type() first, and make a strategy in chief and worker tasks only",
         kName, resolver.source()));
   }
-  coll::JoinOptions join = coll::join_options_for(resolver);
-  // MPI knows the ranks itself.
-  if (join.addresses.size() <= 1 && join.options.engine != coll::Engine::mpi) return {};
+  coll::JoinOptions join;
+  const coll::Engine engine = engine_for(options);
+  if (!knows_the_ranks(engine)) {
+    join = coll::join_options_for(resolver);
+    if (join.addresses.size() <= 1 && engine != coll::Engine::mpi) return {};
+  }
+  join.options.engine = engine;
   return join;
 }
 
@@ -87,13 +108,16 @@ DeviceList devices_of(const MultiWorkerOptions& options, const ClusterResolver& 
 
 std::shared_ptr<coll::Session> session_of(const MultiWorkerOptions& options,
                                           const ClusterResolver& resolver, int local) {
-  if (options.session) return options.session;
-  if (options.cluster_resolver && !resolver.cluster_spec()) return nullptr;  // said to be alone
-  std::optional<coll::JoinOptions> join = cluster_of(resolver);
-  if (!join) return nullptr;
-  if (options.communication != Communication::automatic) {
-    join->options.engine = engine_of(options.communication);
+  if (options.session && !*options.session) {
+    throw InvalidUsage(
+        fmt::format("{}: the session in the options belongs to a strategy that was made with them "
+                    "before; give each its own",
+                    kName),
+        Code::failed_precondition);
   }
+  if (options.session) return options.session;
+  std::optional<coll::JoinOptions> join = cluster_of(options, resolver);
+  if (!join) return nullptr;
   join->options.replicas = local;
   join->timeout = options.join_timeout;
   join->liveness = options.liveness;
@@ -151,8 +175,10 @@ std::shared_ptr<StrategyCore> multi_worker_core(const MultiWorkerOptions& option
 }
 
 AnyClusterResolver resolver_of(const MultiWorkerOptions& options) {
-  // A group that exists needs no description of it.
-  if (options.session && !options.cluster_resolver) return TfConfigResolver();
+  // A group that exists, or that an engine forms, needs no description of it.
+  if (!options.cluster_resolver && (options.session || knows_the_ranks(engine_for(options)))) {
+    return TfConfigResolver();
+  }
   return resolve_cluster(options.cluster_resolver).resolver;
 }
 
@@ -163,7 +189,9 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const MultiWorkerOption
 
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const MultiWorkerOptions& options,
                                                          AnyClusterResolver resolver)
-    : Strategy(multi_worker_core(options, *resolver)), resolver_(std::move(resolver)) {}
+    : Strategy(multi_worker_core(options, *resolver)),
+      resolver_(std::move(resolver)),
+      communication_(options.communication) {}
 
 int MultiWorkerMirroredStrategy::num_workers() const noexcept {
   return core().workers() != nullptr ? core().workers()->count() : 1;

@@ -22,7 +22,10 @@ Strategy::Strategy(std::shared_ptr<StrategyCore> core) : core_(std::move(core)) 
   core_->set_strategy(this);
 }
 
-Strategy::~Strategy() { core_->set_strategy(nullptr); }
+Strategy::~Strategy() {
+  core_->set_strategy(nullptr);
+  core_->leave_workers();
+}
 
 int Strategy::num_replicas_in_sync() const noexcept { return core_->replicas_in_sync(); }
 

@@ -108,17 +108,19 @@ class BucketExchange : public GradientExchange {
     const std::string transport = workers().session().transport();
     const bool network =
         transport.find("tcp") != std::string::npos || transport.find("tls") != std::string::npos;
-    overlaps_ =
-        options.overlap == Overlap::always || (options.overlap == Overlap::automatic && network);
+    // Where parameters may be unused, workers would send at different moments, and a collective of
+    // the step function's own would come between other buckets here than there.
+    overlaps_ = !options.allow_unused && (options.overlap == Overlap::always ||
+                                          (options.overlap == Overlap::automatic && network));
     // Without overlap one bucket is best, but for gradients that need not be moved into it. With
     // it, small ones start early, but each costs the network's latency; measured with bench-train.
     sizes_.limit = options.bucket_bytes > 0 ? options.bucket_bytes : overlaps_ ? kOverlapBytes : 0;
     if (!overlaps_ && (transport == "shared memory" || transport == "threads")) {
       sizes_.alone = options.bucket_bytes > 0 ? options.bucket_bytes : kAloneBytes;
     }
-    why_ = fmt::format("{}, sent {}{}", transport,
+    why_ = fmt::format("{}, sent {}{}\n  {}", transport,
                        overlaps_ ? "while backward goes on" : "after backward",
-                       options.wire == coll::WireType::same ? "" : ", in 16 bits");
+                       options.wire == coll::WireType::same ? "" : ", in 16 bits", sizes_text());
   }
 
   ~BucketExchange() override {
@@ -176,8 +178,8 @@ class BucketExchange : public GradientExchange {
     if (has_ended()) {
       drain();
     } else if (overlaps_ && planned_) {
-      // How many were issued is this worker's own: with unused parameters others may have issued
-      // more. So all workers issue all, whatever is in them.
+      // How many were issued is this worker's own: others may have gone further in backward. So all
+      // workers issue all, whatever is in them.
       for (const auto& bucket : buckets_) bucket->fill_all();
       issue_full_ones();
       // Buckets look alike whether they are to be used or not: a worker that gives up alone, while
@@ -214,6 +216,14 @@ class BucketExchange : public GradientExchange {
   }
 
  private:
+  [[nodiscard]] std::string sizes_text() const {
+    const std::string buckets = sizes_.limit > 0 ? fmt::format("buckets of {} bytes", sizes_.limit)
+                                                 : std::string("one bucket for each type");
+    return sizes_.alone > 0 ? fmt::format("those of {} bytes or more in place, the others in {}",
+                                          sizes_.alone, buckets)
+                            : buckets;
+  }
+
   static constexpr std::int64_t kOverlapBytes = 256 << 10;
   /// From here on a copy costs more than a call of its own.
   static constexpr std::int64_t kAloneBytes = 64 << 10;

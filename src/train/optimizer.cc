@@ -22,6 +22,17 @@ std::string type_name(const std::type_info& type) { return lockstep::type_name(t
 
 }  // namespace detail
 
+namespace {
+
+[[noreturn]] void throw_not_in_step() {
+  throw InvalidUsage(
+      "apply_gradients in cross-replica context: use distributed_apply(strategy, pairs), or call "
+      "it inside a step function",
+      Code::failed_precondition);
+}
+
+}  // namespace
+
 // --- Accumulation ----------------------------------------------------------------------------
 
 Accumulation::Accumulation(std::shared_ptr<OptimizerCore> core, int index)
@@ -106,12 +117,7 @@ Tensor Optimizer::apply(ReplicaContext& replica, const std::function<Tensor()>& 
 
 void Optimizer::apply_gradients(const GradientsAndVariables& pairs, Here here) {
   ReplicaContext* replica = get_replica_context();
-  if (replica == nullptr) {
-    throw InvalidUsage(
-        "apply_gradients in cross-replica context: use distributed_apply(strategy, pairs), or call "
-        "it inside a step function",
-        Code::failed_precondition);
-  }
+  if (replica == nullptr) throw_not_in_step();
   const detail::KeptGradients kept = core_->keep_defined(pairs);
   replica->merge_at(
       here,
@@ -133,6 +139,7 @@ void Optimizer::discard(ReplicaContext& replica, Here here) {
 // --- all of them -----------------------------------------------------------------------------
 
 void Scheduler::step() {
+  const detail::CrossEntry entry(core_->strategy(), "Scheduler::step");
   for (const auto& each : each_) each->step();
 }
 
@@ -174,11 +181,10 @@ void DistributedOptimizer::distributed_apply(Strategy& strategy,
   core_->distributed_apply(pairs);
 }
 
-void DistributedOptimizer::apply_gradients(const GradientsAndVariables&) const {
-  throw InvalidUsage(
-      "apply_gradients in cross-replica context: use distributed_apply(strategy, pairs), or call "
-      "it inside a step function",
-      Code::failed_precondition);
+void DistributedOptimizer::apply_gradients(const GradientsAndVariables& pairs, Here here) const {
+  const ReplicaContext* replica = get_replica_context();
+  if (replica == nullptr || replica->state().core != &core_->strategy()) throw_not_in_step();
+  select_replica(replica->state().index).apply_gradients(pairs, here);
 }
 
 std::vector<OptimizerVariable> DistributedOptimizer::variables() const {
@@ -192,6 +198,7 @@ double DistributedOptimizer::learning_rate() const {
 }
 
 void DistributedOptimizer::set_learning_rate(double rate) const {
+  const detail::CrossEntry entry(core_->strategy(), "set_learning_rate");
   for (torch::optim::Optimizer* copy : copies()) {
     for (auto& group : copy->param_groups()) group.options().set_lr(rate);
   }

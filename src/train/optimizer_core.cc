@@ -2,6 +2,7 @@
 
 #include <ATen/ops/norm.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -32,6 +33,12 @@ OptimizerCore::OptimizerCore(Strategy& strategy, std::vector<ParameterGroup> gro
       make_(std::move(make)),
       options_(options) {
   require_cross(strategy, "optimizer");
+  if (options_.bucket_bytes < 0 || options_.check_every < 0) {
+    throw InvalidUsage(
+        fmt::format("optimizer: {} is {}; it is 0 or more",
+                    options_.bucket_bytes < 0 ? "bucket_bytes" : "check_every",
+                    options_.bucket_bytes < 0 ? options_.bucket_bytes : options_.check_every));
+  }
   for (const ParameterGroup& group : groups_) {
     for (const Variable& variable : group.variables) {
       if (number_of(variable) >= 0) {
@@ -87,6 +94,7 @@ OptimizerCore::OptimizerCore(Strategy& strategy, std::vector<ParameterGroup> gro
                                       return variable.devices() ==
                                              strategy_->options().worker_devices;
                                     }));
+  forget_looks();
   compare_workers();
   exchange_ = strategy_->workers() != nullptr
                   ? train::bucket_exchange(*strategy_, parameters_, options_)
@@ -157,6 +165,7 @@ void OptimizerCore::arrived(int replica, int parameter) {
   check_shape(replica, parameter);
   seen = 1;
   own.order.push_back(parameter);
+  look_at_own(replica, parameter, parameters_.on(replica, parameter).grad());
   exchange_->arrived(replica, parameter);
 }
 
@@ -250,6 +259,7 @@ void OptimizerCore::reduce_gradients(Here here) {
     }
   }
   gathered.order = copies_.front()->order;
+  if (options_.non_finite == NonFinite::error) on_copies([&](int c) { look_at_rest(c); });
   exchange_->finish(gathered);
   forget_arrivals();
 }
@@ -341,11 +351,47 @@ int OptimizerCore::first_non_finite() {
   return first < parameters_.count() ? first : -1;
 }
 
+// Before the sum is formed, which may be written over it, and while it is in the cache.
+void OptimizerCore::look_at_own(int replica, int parameter, const Tensor& gradient) {
+  if (options_.non_finite != NonFinite::error) return;
+  not_finite_[static_cast<std::size_t>(replica)][static_cast<std::size_t>(parameter)] =
+      train::is_finite(gradient) ? 0 : 1;
+}
+
+// Gradients of passes that were accumulated have not arrived.
+void OptimizerCore::look_at_rest(int replica) {
+  const Copy& own = *copies_[static_cast<std::size_t>(replica)];
+  for (int p = 0; p < parameters_.count(); ++p) {
+    const Tensor& gradient = parameters_.on(replica, p).grad();
+    const bool arrived = own.arrived[static_cast<std::size_t>(p)] != 0;
+    if (!arrived && gradient.defined()) look_at_own(replica, p, gradient);
+  }
+}
+
+void OptimizerCore::forget_looks() {
+  not_finite_.assign(static_cast<std::size_t>(strategy_->replicas()),
+                     std::vector<char>(parameters_.variables.size(), 0));
+}
+
+std::string OptimizerCore::culprits_of(int parameter) {
+  std::vector<std::int64_t> flags;
+  for (const auto& own : not_finite_) flags.push_back(own[static_cast<std::size_t>(parameter)]);
+  if (Workers* workers = strategy_->workers()) flags = workers->gather(flags, "not finite");
+  std::vector<std::size_t> replicas;
+  for (std::size_t r = 0; r < flags.size(); ++r) {
+    if (flags[r] != 0) replicas.push_back(r);
+  }
+  if (replicas.empty()) return "each replica's own was finite when it came";
+  return fmt::format("replica {} computed it", fmt::join(replicas, ", "));
+}
+
 void OptimizerCore::require_finite(When when) {
   if (options_.non_finite != NonFinite::error) return;
   const int first = first_non_finite();
   if (first < 0) return;
-  const std::string what = train::describe_non_finite(parameters_.on(0, first).grad());
+  const std::string what = fmt::format(
+      "{}; {}", train::describe_non_finite(parameters_.on(0, first).grad()), culprits_of(first));
+  forget_looks();
   clear_gradients();
   meet_before_throwing(strategy_->workers());
   throw DataError(fmt::format(
@@ -385,6 +431,7 @@ void OptimizerCore::discard() {
   exchange_->discard();
   clear_gradients();
   forget_arrivals();
+  forget_looks();
 }
 
 int OptimizerCore::number_of(const Variable& variable) const {
@@ -430,6 +477,12 @@ void OptimizerCore::distributed_apply(const ReplicaGradientsAndVariables& pairs)
     check_given(gradient, variable);
   }
   discard();  // a step is taken with those given here only
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const PerReplica<Tensor>& given = pairs[i].first;
+    for (int r = 0; r < given.size(); ++r) {
+      if (given[r].defined()) look_at_own(r, numbers[i], given[r]);
+    }
+  }
   Strategy& strategy = strategy_->strategy();
   const std::vector<Colocated<Tensor>> sums = strategy.batch_reduce_to(ReduceOp::sum, pairs);
   for (std::size_t i = 0; i < pairs.size(); ++i) {

@@ -112,6 +112,12 @@ class OptimizerCore {
   void check_shape(int replica, int parameter) const;
   /// The first parameter whose sum is not finite, or -1.
   [[nodiscard]] int first_non_finite();
+  /// With NonFinite::error: remembers whether a replica's own gradient is finite.
+  void look_at_own(int replica, int parameter, const Tensor& gradient);
+  /// Whose gradient of this parameter was not, of all workers' replicas; for the report.
+  [[nodiscard]] std::string culprits_of(int parameter);
+  void look_at_rest(int replica);
+  void forget_looks();
   enum class Look { step, skip };
   [[nodiscard]] Look look_at_sums(const ApplyOptions& options);
   enum class Bound { no, yes };  // are the sums what `.grad` is?
@@ -131,6 +137,7 @@ class OptimizerCore {
   bool copy_per_replica_ = false;
   std::vector<std::unique_ptr<Copy>> copies_;
   std::vector<Hook> hooks_;
+  std::vector<std::vector<char>> not_finite_;  // [local replica][parameter]: its own gradient
   std::unique_ptr<train::GradientExchange> exchange_;
   std::atomic<std::int64_t> iterations_ = 0;
   std::atomic<std::int64_t> skipped_ = 0;

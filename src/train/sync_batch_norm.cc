@@ -23,6 +23,12 @@ Tensor over_replicas(const Tensor& own) {
   return replica->all_reduce(ReduceOp::sum, own);
 }
 
+/// Sums over a batch do not fit 16 bits.
+at::ScalarType summed_in(const Tensor& input) {
+  const at::ScalarType own = input.scalar_type();
+  return own == at::kHalf || own == at::kBFloat16 ? at::kFloat : own;
+}
+
 /// [1, C, 1, ...] of [C], to be combined with an input of `dims` dimensions.
 Tensor per_channel(const Tensor& values, std::int64_t dims) {
   std::vector<std::int64_t> shape(static_cast<std::size_t>(dims), 1);
@@ -47,18 +53,24 @@ Tensor sync_batch_norm(const Tensor& input, const torch::nn::BatchNormOptions& o
                           /*momentum=*/0, options.eps(), /*cudnn_enabled=*/false);
   }
   const std::int64_t channels = options.num_features();
+  if (input.size(1) != channels) {
+    throw InvalidUsage(fmt::format("SyncBatchNorm: the input has shape {}; it has {} features",
+                                   tensor::shape_text(input), channels));
+  }
+  const at::ScalarType wide = summed_in(input);
   std::vector<std::int64_t> counted = {0};
   for (std::int64_t d = 2; d < input.dim(); ++d) counted.push_back(d);
   const std::int64_t own_rows = channels == 0 ? 0 : input.numel() / channels;
 
   // Two passes: the squares of differences from the mean keep their digits where those of the
   // values themselves would cancel.
-  const Tensor rows = at::full({1}, own_rows, input.options());
-  const Tensor sums = over_replicas(at::cat({input.sum(counted), rows}));
+  const Tensor values = input.to(wide);
+  const Tensor rows = at::full({1}, own_rows, values.options());
+  const Tensor sums = over_replicas(at::cat({values.sum(counted), rows}));
   const Tensor rows_everywhere = sums.narrow(0, channels, 1).detach();
   const Tensor count = rows_everywhere.clamp_min(1);  // no rows at all: nothing to divide
   const Tensor mean = sums.narrow(0, 0, channels) / count;
-  const Tensor centred = input - per_channel(mean, input.dim());
+  const Tensor centred = values - per_channel(mean, input.dim());
   const Tensor variance = over_replicas(centred.pow(2).sum(counted)) / count;
 
   if (training && running_mean.defined() && rows_everywhere.item<double>() > 0) {
@@ -75,7 +87,7 @@ Tensor sync_batch_norm(const Tensor& input, const torch::nn::BatchNormOptions& o
   Tensor output = centred * per_channel(at::rsqrt(variance + options.eps()), input.dim());
   if (weight.defined()) output = output * per_channel(weight, input.dim());
   if (bias.defined()) output = output + per_channel(bias, input.dim());
-  return output;
+  return output.to(input.scalar_type());
 }
 
 }  // namespace lockstep::detail

@@ -68,7 +68,7 @@ TEST(TfConfigResolver, WithoutClusterOrTask) {
   EXPECT_FALSE(TfConfigResolver({}, view_of({})).cluster_spec());
 }
 
-TEST(TfConfigResolver, OptionsAndSettersWin) {
+TEST(TfConfigResolver, Case102OptionsAndSettersWin) {
   auto resolver = resolver_of(config(R"({"type": "ps", "index": 0})"),
                               {.task_type = "worker", .task_id = 1, .rpc_layer = "grpc"});
   EXPECT_EQ(resolver.task_type(), "worker");
@@ -93,7 +93,7 @@ std::optional<int> index_of(const std::string& json) {
   return resolver_of(config(R"({"type": "worker", "index": )" + json + "}")).task_id();
 }
 
-TEST(TfConfigResolver, IndexIsWhatPythonsIntTakes) {
+TEST(TfConfigResolver, Case102IndexIsWhatPythonsIntTakes) {
   EXPECT_EQ(index_of("1"), 1);
   EXPECT_EQ(index_of(R"("1")"), 1);
   EXPECT_EQ(index_of(R"(" +1 ")"), 1);
@@ -119,7 +119,7 @@ TEST(TfConfigResolver, OtherIndicesAreRefused) {
   }
 }
 
-TEST(TfConfigResolver, ATypeMayBeANumber) {
+TEST(TfConfigResolver, Case102ATypeMayBeANumber) {
   EXPECT_EQ(resolver_of(config(R"({"type": 123456})")).task_type(), "123456");
   EXPECT_EQ(resolver_of(config(R"({"type": 1.50})")).task_type(), "1.50");
   for (const char* json : {"null", "true", "[]"}) {

@@ -232,5 +232,40 @@ TEST(ForkedChild, IsRefusedAndHurtsNobody) {
   EXPECT_EQ(x[0], 1.0F);
 }
 
+TEST(ClosedSession, LeavesAndRefusesEverything) {
+  run_ranks(3, [](Session& group) {
+    std::vector<float> x(4, 1);
+    group.all_reduce(Op::sum, std::span(x));
+    if (group.rank() > 0) {
+      try {
+        group.all_reduce(Op::sum, std::span(x));
+        ADD_FAILURE();
+      } catch (const PeerLost& lost) {
+        EXPECT_THAT(lost.culprits(), testing::ElementsAre(0));
+      }
+      return;
+    }
+    group.close();
+    group.close();
+    EXPECT_EQ(group.size(), 3);
+    const std::vector<std::function<void()>> calls = {
+        [&] { group.all_reduce(Op::sum, std::span(x)); },
+        [&] { group.barrier(); },
+        [&] { group.start_barrier().wait(); },
+        [&] { group.send(std::span(x), To{1}); },
+        [&] { static_cast<void>(group.split({})); },
+        [&] { static_cast<void>(group.allocate(8)); }};
+    for (const auto& call : calls) {
+      try {
+        call();
+        ADD_FAILURE();
+      } catch (const InvalidUsage& error) {
+        EXPECT_THAT(error.what(), HasSubstr("the session is closed"));
+        EXPECT_EQ(error.code(), Code::failed_precondition);
+      }
+    }
+  });
+}
+
 }  // namespace
 }  // namespace lockstep::coll

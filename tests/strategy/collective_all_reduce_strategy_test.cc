@@ -136,6 +136,9 @@ TEST(CollectiveAllReduceStrategyTest, TheConfigurationOfALocalStrategy) {
   MultiWorkerOptions nccl;
   nccl.communication = "nccl";
   EXPECT_TRUE(CollectiveAllReduceStrategy(0, nccl).update_config_proto({}).collective_nccl);
+  nccl.cluster_resolver = SimpleClusterResolver(ClusterSpec());
+  MultiWorkerMirroredStrategy made(nccl);
+  EXPECT_TRUE(compat::v1::Strategy(made).update_config_proto({}).collective_nccl);
 }
 
 TEST(CollectiveAllReduceStrategyTest, ATaskIsSaidInFull) {
@@ -286,10 +289,16 @@ TEST(CollectiveAllReduceStrategyTest, JoinsAnewAfterItHasLeft) {
     options.join_timeout = std::chrono::seconds(30);
     CollectiveAllReduceStrategy strategy(0, options);
     strategy.configure(NoSession{}, cluster, "worker", index);
+    std::vector<Variable> kept;  // what lives on does not keep the worker in the group
     for (int round = 0; round < 2; ++round) {
       strategy.experimental_initialize();
+      {
+        const auto scope = strategy.scope();
+        kept.push_back(variable("kept", torch::full({}, 1.0 + index)));
+      }
       EXPECT_EQ(number(strategy.reduce(ReduceOp::sum, torch::full({}, 1.0 + index))), 3);
       strategy.experimental_finalize();
+      EXPECT_EQ(number(kept.back()[0]), 1) << "the chief's value";
     }
   };
   std::future<void> other = std::async(std::launch::async, work, 1);

@@ -45,6 +45,65 @@ TEST(MultiWorker, AnEvaluatorIsLocalOnItsOwnDevices) {
   EXPECT_TRUE(strategy.is_chief());
 }
 
+TEST(MultiWorker, AnEvaluatorsClusterIsChecked) {
+  const auto made = [](const ClusterSpec& cluster, int id) {
+    return error_of<ConfigError>(Code::invalid_argument, [&] {
+      MultiWorkerMirroredStrategy strategy(
+          {.cluster_resolver =
+               SimpleClusterResolver(cluster, {.task_type = "evaluator", .task_id = id})});
+    });
+  };
+  const ClusterSpec two_chiefs{{"chief", {"a:1", "b:1"}}, {"evaluator", {"c:1"}}};
+  EXPECT_THAT(made(two_chiefs, 0), HasSubstr("2 tasks of job 'chief'"));
+  EXPECT_THAT(made({{"worker", {"a:1"}}, {"evaluator", {"c:1"}}}, 3), HasSubstr("3"));
+}
+
+TEST(MultiWorker, OptionsWithASessionMakeOneStrategy) {
+  coll::run_ranks(2, [](coll::Session& group) {
+    MultiWorkerOptions options;
+    options.replicas.pin = false;
+    options.session = std::make_shared<coll::Session>(std::move(group));
+    const MultiWorkerMirroredStrategy first(options);
+    EXPECT_EQ(first.num_workers(), 2);
+    EXPECT_THAT(wrong_context([&] { MultiWorkerMirroredStrategy second(options); }),
+                HasSubstr("was made with them before"));
+  });
+}
+
+TEST(MultiWorker, AStrategyThatEndsLeavesWhateverOfItLivesOn) {
+  run_workers({.workers = 2}, [](MultiWorkerMirroredStrategy& strategy) {
+    const std::unique_ptr<Strategy> shares = strategy.clone();
+    const auto scope = shares->scope();
+    EXPECT_EQ(number(shares->reduce(ReduceOp::sum, torch::ones({}))), 2);
+  });
+  std::atomic<int> lost = 0;
+  coll::run_ranks(2, [&](coll::Session& group) {
+    const int rank = group.rank();
+    MultiWorkerOptions options;
+    options.replicas.pin = false;
+    options.session = std::make_shared<coll::Session>(std::move(group));
+    auto strategy = std::make_unique<MultiWorkerMirroredStrategy>(options);
+    std::optional<Variable> kept;
+    {
+      const auto scope = strategy->scope();
+      kept = variable("kept", torch::ones({}));
+    }
+    if (rank == 1) {
+      strategy.reset();  // and the variable is still there
+      EXPECT_EQ(number((*kept)[0]), 1);
+      while (lost == 0) std::this_thread::yield();
+      return;
+    }
+    try {
+      static_cast<void>(strategy->reduce(ReduceOp::sum, torch::ones({})));
+      ADD_FAILURE();
+    } catch (const PeerLost& error) {
+      EXPECT_THAT(error.what(), HasSubstr("has left the group"));
+    }
+    ++lost;
+  });
+}
+
 TEST(MultiWorker, AParameterServerIsToldToBranchFirst) {
   const std::string message = error_of<ConfigError>(Code::invalid_argument, [] {
     MultiWorkerMirroredStrategy strategy({.cluster_resolver = task("ps", 0)});

@@ -195,6 +195,32 @@ TEST(GradientExchange, APassMayGiveAnUndefinedGradient) {
   }
 }
 
+/// A worker that has used all parameters sends nothing before the others have come to apply():
+/// collectives of the step function's own keep one order on all workers.
+TEST(GradientExchange, UnusedParametersAndACollectiveBetweenBackwardAndApply) {
+  run_workers({.workers = 2}, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto scope = strategy.scope();
+    const auto net = strategy.create<TwoLayers>();
+    const auto sgd = strategy.optimizer<torch::optim::SGD>(
+        net, rate(0.1), {.allow_unused = true, .overlap = Overlap::always, .bucket_bytes = 16});
+    for (int i = 0; i < 4; ++i) {
+      strategy.run(
+          [&](ReplicaContext& replica, TwoLayers& own, Optimizer& optimizer) {
+            const int id = replica.replica_id_in_sync_group();
+            // In turns, so that it is not the chief's order that decides.
+            const Tensor loss = id == i % 2 ? own->forward(rows_of(id)).pow(2).sum()
+                                            : own->a->forward(rows_of(id)).pow(2).sum();
+            loss.backward();
+            replica.all_reduce(ReduceOp::sum, loss.detach());
+            optimizer.apply(replica);
+          },
+          net, sgd);
+    }
+    EXPECT_EQ(sgd.iterations(), 4);
+    sgd.check_parameters();
+  });
+}
+
 // --- steps that are given up ---------------------------------------------------------------------
 
 /// Steps, each after passes that are given up: with discard() in the same step function, and with

@@ -220,6 +220,22 @@ TEST(GradientsByHand, CopiesInAnotherOrderAreShared) {
   EXPECT_EQ(numbers(w), (std::vector<double>{-3, -3}));
 }
 
+/// A captured optimizer in a step function is that of the step's replica.
+TEST(GradientsByHand, ACapturedOptimizerAppliesInAStepFunction) {
+  MirroredStrategy strategy(cpus(2));
+  const auto scope = strategy.scope();
+  const Variable w = trainable("w", torch::zeros({1}));
+  const auto sgd = strategy.optimizer<torch::optim::SGD>(std::vector{w}, rate(1));
+  strategy.run([&](ReplicaContext& replica) {
+    sgd.apply_gradients({{torch::full({1}, 1.0 + replica.replica_id_in_sync_group()), w}});
+  });
+  EXPECT_EQ(numbers(w), (std::vector<double>{-3, -3}));
+  EXPECT_THAT(wrong_context([&] {
+                sgd.apply_gradients({{torch::ones({1}), w}});
+              }),
+              HasSubstr("distributed_apply"));
+}
+
 /// Passes that were not applied are forgotten by a step with gradients given by hand, and the next
 /// pass is a first one again.
 TEST(GradientsByHand, AStepEndsWhatBackwardHasBegun) {

@@ -199,23 +199,31 @@ TEST(NonFiniteGradients, FiniteOnesTakeEveryStep) {
 }
 
 TEST(NonFiniteGradients, AreAnErrorThatEveryWorkerSees) {
-  const auto check = [](const DataError& error) {
+  const auto check = [](const DataError& error, int culprit) {
     EXPECT_THAT(error.what(), HasSubstr("after 1 steps the gradient of b.bias"));
-    EXPECT_THAT(error.what(), HasSubstr("1 of 2 elements, the first (nan) at 1. No copy was"));
+    EXPECT_THAT(error.what(),
+                HasSubstr(fmt::format("1 of 2 elements, the first (nan) at 1; replica "
+                                      "{} computed it. No copy was",
+                                      culprit)));
   };
   MirroredStrategy threads(cpus(2));
   try {
     steps_with(threads, {.non_finite = NonFinite::error}, kNan, 4);
     ADD_FAILURE();
   } catch (const DataError& error) {
-    check(error);
+    check(error, 1);
   }
-  expect_every_worker_throws<DataError>(
-      {.workers = 3},
-      [](MultiWorkerMirroredStrategy& strategy) {
-        steps_with(strategy, {.non_finite = NonFinite::error}, kNan, 4);
-      },
-      check);
+  for (const Overlap overlap : {Overlap::never, Overlap::always}) {
+    for (const auto& [workers, replicas] : {std::pair(3, 1), {2, 2}}) {
+      const int last = workers * replicas - 1;
+      expect_every_worker_throws<DataError>(
+          {.workers = workers, .replicas = replicas},
+          [&](MultiWorkerMirroredStrategy& strategy) {
+            steps_with(strategy, {.overlap = overlap, .non_finite = NonFinite::error}, kNan, 4);
+          },
+          [&](const DataError& error) { check(error, last); });
+    }
+  }
 }
 
 TEST(NonFiniteGradients, AreFoundInEveryKind) {

@@ -219,6 +219,28 @@ TEST(OptimizerKinds, SchedulersStepAllReplicasRates) {
   EXPECT_DOUBLE_EQ(sgd.select_replica(1).local().param_groups()[0].options().get_lr(), 0.5);
   sgd.set_learning_rate(0.25);
   EXPECT_DOUBLE_EQ(sgd.select_replica(1).local().param_groups()[0].options().get_lr(), 0.25);
+  // Once for all, not once by each replica.
+  EXPECT_THAT(wrong_context([&] { strategy.run([&] { halving.step(); }); }),
+              HasSubstr("Scheduler::step"));
+  EXPECT_THAT(wrong_context([&] { strategy.run([&] { sgd.set_learning_rate(1); }); }),
+              HasSubstr("set_learning_rate"));
+  EXPECT_DOUBLE_EQ(sgd.learning_rate(), 0.25);
+}
+
+TEST(OptimizerKinds, OptionsThatCannotBeAreRefused) {
+  MirroredStrategy strategy(cpus(1));
+  const auto scope = strategy.scope();
+  const auto net = strategy.create<Dense>();
+  EXPECT_THAT(wrong_value([&] {
+                strategy.optimizer<torch::optim::SGD>(net, torch::optim::SGDOptions(1.0),
+                                                      {.bucket_bytes = -1});
+              }),
+              HasSubstr("bucket_bytes is -1"));
+  EXPECT_THAT(wrong_value([&] {
+                strategy.optimizer<torch::optim::SGD>(net, torch::optim::SGDOptions(1.0),
+                                                      {.check_every = -2});
+              }),
+              HasSubstr("check_every is -2"));
 }
 
 TEST(OptimizerKinds, AScheduleGivesTheSameBitsOnSeveralWorkers) {

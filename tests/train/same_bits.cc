@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "tests/processes/cluster.h"
@@ -31,8 +32,9 @@ struct Layout {
   bool namespaces = false;
 };
 
-/// The digest that every worker printed; a text in its place if something went wrong.
-std::string digest_of(const Layout& layout, const std::string& job, TwoNetworks* networks) {
+/// The digest that every worker printed; nothing, and a line that says why, if there is none.
+std::optional<std::string> digest_of(const Layout& layout, const std::string& job,
+                                     TwoNetworks* networks) {
   ClusterOptions options;
   options.ranks = layout.workers;
   options.wire = layout.wire;
@@ -53,11 +55,13 @@ std::string digest_of(const Layout& layout, const std::string& job, TwoNetworks*
     if (!outcome.ok() || at == std::string::npos) {
       std::printf("%s: a worker %s and said\n%s\n", layout.name.c_str(), outcome.how().c_str(),
                   outcome.text.c_str());
-      return "failed";
+      return {};
     }
     digests.insert(outcome.text.substr(at + 7, 16));
   }
-  return digests.size() == 1 ? *digests.begin() : "workers differ";
+  if (digests.size() == 1) return *digests.begin();
+  std::printf("%s: the workers have different weights\n", layout.name.c_str());
+  return {};
 }
 
 std::vector<Layout> layouts_of(int replicas, bool namespaces) {
@@ -112,13 +116,14 @@ int main(int argc, char** argv) try {
   for (const int replicas : numbers) {
     for (const std::string& job : jobs) {
       std::printf("%d replicas, %s\n", replicas, job.c_str());
-      std::string first;
+      std::optional<std::string> first;
       for (const Layout& layout : layouts_of(replicas, networks != nullptr)) {
-        const std::string digest = digest_of(layout, job, networks.get());
-        if (first.empty()) first = digest;
-        equal = equal && digest == first;
-        std::printf("  %-16s %s%s\n", layout.name.c_str(), digest.c_str(),
-                    digest == first ? "" : "  DIFFERS");
+        const std::optional<std::string> digest = digest_of(layout, job, networks.get());
+        if (!first) first = digest;
+        const bool same = digest && digest == first;
+        equal = equal && same;
+        std::printf("  %-16s %s%s\n", layout.name.c_str(), digest.value_or("none").c_str(),
+                    same ? "" : "  DIFFERS");
         std::fflush(stdout);
       }
     }

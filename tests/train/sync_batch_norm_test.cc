@@ -55,6 +55,33 @@ TEST(SyncBatchNorm, OfImagesIsThatOfTheWholeBatch) {
   expect_as_alone<torch::nn::BatchNorm2d, SyncBatchNorm2d>(torch::randn({8, 3, 4, 5}));
 }
 
+/// 70,000 rows: more than f16 can count, and far more than bf16 can.
+TEST(SyncBatchNorm, NarrowTypesAreAddedUpInThirtyTwoBits) {
+  MirroredStrategy strategy(cpus(2));
+  const auto scope = strategy.scope();
+  const auto net = strategy.create<SyncBatchNorm1d>(torch::nn::BatchNormOptions(2));
+  for (const auto dtype : {torch::kHalf, torch::kBFloat16}) {
+    strategy.run(
+        [&](ReplicaContext& replica, SyncBatchNorm1d& own) {
+          const int id = replica.replica_id_in_sync_group();
+          const Tensor rows = torch::full({35'000, 2}, id == 0 ? 1.0 : 3.0);
+          const Tensor output = own->forward(rows.to(dtype));
+          EXPECT_EQ(output.scalar_type(), dtype);
+          const Tensor expected = torch::full({35'000, 2}, id == 0 ? -1.0 : 1.0);
+          EXPECT_TRUE(torch::allclose(output.to(torch::kFloat), expected, 0, 0.01));
+        },
+        net);
+  }
+}
+
+TEST(SyncBatchNorm, AnotherNumberOfFeaturesIsRefused) {
+  SyncBatchNorm1d norm(torch::nn::BatchNormOptions(3));
+  EXPECT_THAT(wrong_value([&] {
+                norm->forward(torch::zeros({4, 1}));
+              }),
+              ::testing::HasSubstr("it has 3 features"));
+}
+
 // Case 132: batches without rows leave the statistics at 0 and 1; the loss is 0 and the output
 // keeps its shape.
 template <class Norm>

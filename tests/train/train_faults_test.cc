@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iostream>
 #include <random>
 
 #include "tests/processes/fault_checks.h"
@@ -25,6 +26,7 @@ struct Fault {
 std::vector<Outcome> run_with(const Fault& fault, int victim) {
   std::mt19937 random(std::random_device{}());
   const auto step = 1 + random() % 40;
+  std::cout << fault.what << " of worker " << victim << " at step " << step << std::endl;
   ClusterOptions options;
   options.ranks = fault.workers;
   options.wire = fault.wire;
@@ -72,13 +74,20 @@ TEST(TrainFaults, AStoppedWorkerIsNamed) {
   expect_named({.what = "stop"}, 1, std::chrono::milliseconds(3200));
 }
 
+TEST(TrainFaults, AStoppedWorkerOfAnotherHostIsNamed) {
+  expect_named({.what = "stop", .wire = Wire::tls}, 1, std::chrono::milliseconds(3200));
+}
+
 TEST(TrainFaults, AnExceptionKeepsItsTypeAtHomeAndIsPeerLostElsewhere) {
   const Fault fault{.what = "throw"};
   const auto outcomes = run_with(fault, 1);
   EXPECT_TRUE(outcomes[1].exited_with(4)) << outcomes[1].text;
-  EXPECT_THAT(outcomes[1].text, HasSubstr("threw a step of mine went wrong"));
+  EXPECT_THAT(outcomes[1].text, HasSubstr("threw out_of_range: a step of mine went wrong"));
   expect_verdicts(outcomes, {1}, {"PeerLost", {1}});
-  EXPECT_THAT(outcomes[0].text, HasSubstr("a step of mine went wrong"));
+  for (const int survivor : {0, 2}) {
+    EXPECT_THAT(outcomes[static_cast<std::size_t>(survivor)].text,
+                HasSubstr("a step of mine went wrong"));
+  }
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 //   model=cnn optimizer=adam steps=20 replicas=2 sequential overlap bucket=65536
 //   fault=kill|stop|throw at=STEP worker=W      what worker W does in that step
 //
-// "at step N" is printed before the fault; a failure is one line as rank_program's, and exit
-// code 3.
+// "fault at=TIME" is printed before the fault; a failure is one line as rank_program's, and exit
+// code 3; an exception of the step function's own is "threw TYPE: TEXT", and exit code 4.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/torch.h>
@@ -104,8 +104,11 @@ int main(int argc, char** argv) {
                               training::now_us(), message));
     training::say("closed after 0");
     return 3;
-  } catch (const std::exception& error) {
-    training::say(fmt::format("threw {}", error.what()));
+  } catch (const std::out_of_range& error) {
+    training::say(fmt::format("threw out_of_range: {}", error.what()));
     return 4;
+  } catch (const std::exception& error) {
+    training::say(fmt::format("threw something else: {}", error.what()));
+    return 5;
   }
 }

@@ -46,6 +46,10 @@ class Session {
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;
   ~Session();
+  /// False once it was moved from.
+  explicit operator bool() const noexcept { return impl_ != nullptr; }
+  /// Leaves the group now: what the destructor does. Later calls of this session are InvalidUsage.
+  void close() noexcept;
 
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] int size() const noexcept;
