@@ -14,6 +14,7 @@
 
 #include "coll/call.h"
 #include "coll/group_spec.h"
+#include "coll/moved.h"
 #include "coll/state.h"
 #include "lockstep/coll/options.h"
 #include "transport/group_end.h"
@@ -62,12 +63,13 @@ class Carrier {
   /// The peer that keeps a pending operation waiting, as of the last poll; kNobody if that is not
   /// known.
   [[nodiscard]] int waiting_for() const noexcept { return waiting_for_; }
-  /// Grows whenever something was done or moved; what a progress deadline looks at.
-  [[nodiscard]] std::uint64_t progress() const noexcept { return progress_; }
+  /// Grows whenever something was done or moved, either way; what a progress deadline looks at.
+  [[nodiscard]] virtual std::uint64_t progress() const noexcept = 0;
+  /// How far the operation has come, as far as the carrier knows; for reports.
+  [[nodiscard]] virtual Moved moved() const { return {}; }
 
  protected:
   int waiting_for_ = transport::kNobody;
-  std::uint64_t progress_ = 0;
 };
 
 /// Makes this rank's carrier of a group; `rank` is its place in it.

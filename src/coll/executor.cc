@@ -1,7 +1,6 @@
 #include "coll/executor.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <new>
@@ -34,21 +33,17 @@ void fill_small(Call& call, Op op, const ConstBuffer& input, const ConstBuffer& 
   call.seal();
 }
 
-/// Where it is not known who is missing, nobody is named.
-std::string names(const std::vector<int>& ranks) {
-  return ranks.empty() ? "other ranks" : fmt::format("rank {}", fmt::join(ranks, ", "));
-}
-
 }  // namespace
 
 Executor::Executor(std::unique_ptr<Carrier> carrier, const SessionOptions& options,
-                   const GroupSpec& group, std::shared_ptr<Records> records)
+                   const GroupSpec& group, std::shared_ptr<Records> records, const Clock* clock)
     : carrier_(std::move(carrier)),
       end_(carrier_->end()),
       options_(options),
       group_(static_cast<std::uint32_t>(group.id)),
       records_(std::move(records)),
-      recorder_(records_->add(group)) {}
+      recorder_(records_->add(group)),
+      clock_(clock != nullptr ? *clock : real_clock_) {}
 
 Status Executor::run(const Call& call, std::uint64_t ticket, Deadline deadline) {
   Status status;
@@ -114,7 +109,7 @@ wire::Descriptor Executor::describe(const Call& call, std::uint64_t sequence) co
 
 Status Executor::carry_out(const Call& call, std::uint64_t sequence, Deadline deadline) {
   wire::Descriptor descriptor = describe(call, sequence);
-  if (end_.failed()) return failure_of(descriptor, call.here);
+  if (end_.failed()) return failure_of(descriptor, call.here, {});
   std::optional<NarrowedCall> narrowed;
   if (call.wire) narrowed.emplace(call, narrowed_);
   const char* algorithm = carrier_->start(narrowed ? narrowed->call() : call, descriptor);
@@ -130,17 +125,18 @@ Status Executor::close(const wire::Descriptor& descriptor, Here here, State stat
   if (state == State::done) return {};
   // Where ranks must agree first, the verdict may still be under way.
   if (!end_.failed()) end_.await_verdict();
-  return failure_of(descriptor, here);
+  return failure_of(descriptor, here, carrier_->moved());
 }
 
 // The cause reads alike on all ranks; where it met this one does not.
-Status Executor::failure_of(const wire::Descriptor& descriptor, Here here) const {
+Status Executor::failure_of(const wire::Descriptor& descriptor, Here here,
+                            const Moved& moved) const {
   const Status failure = end_.failed() ? end_.failure() : own_failure_;
   records_->report(failure, *recorder_);
   return {failure.kind(), failure.code(),
-          fmt::format("{}\nrank {} had asked for operation {} ({}) at {}:{}", failure.message(),
+          fmt::format("{}\nrank {} had asked for operation {} ({}) at {}:{}{}", failure.message(),
                       end_.member(end_.rank()), descriptor.sequence, wire::describe(descriptor),
-                      here.file, here.line),
+                      here.file, here.line, moved.total == 0 ? "" : " and moved " + to_text(moved)),
           failure.culprits()};
 }
 
@@ -181,9 +177,7 @@ State Executor::drive(const Call& call, const wire::Descriptor& descriptor, Dead
   if (state != State::pending) return state;
 
   // The clock is looked at only once a wait has become long.
-  std::optional<Time> since;
-  Time last_progress{};
-  std::uint64_t progress = 0;
+  std::optional<LongWait> wait;
   while (state == State::pending) {
     const int peer = carrier_->waiting_for();
     const auto moved_on = [&] {
@@ -194,25 +188,19 @@ State Executor::drive(const Call& call, const wire::Descriptor& descriptor, Dead
       if (state == State::pending && end_.failed()) return State::failed;
       continue;
     }
-    const Time now = clock_.now();
-    if (!since) since = now;
-    if (carrier_->progress() != progress || last_progress == Time{}) {
-      progress = carrier_->progress();
-      last_progress = now;
-    }
-    const Deadline stuck = Deadline::after(last_progress, options_.progress_timeout);
-    const Deadline report = Deadline::after(now, options_.stall_report);
-    if (end_.wait(peer, moved_on, earlier(earlier(deadline, stuck), report))) {
+    if (!wait) wait.emplace(options_, clock_.now(), carrier_->progress());
+    if (end_.wait(peer, moved_on, earlier(deadline, wait->next_look()))) {
       if (state == State::pending && end_.failed()) return State::failed;
       continue;
     }
-    const Time later = clock_.now();
-    if (deadline.passed(later) || (stuck.passed(later) && carrier_->progress() == progress)) {
-      own_failure_ = timed_out(call, descriptor, later - *since);
+    const Time now = clock_.now();
+    wait->look(now, {carrier_->progress(), carrier_->moved(), awaited()});
+    if (deadline.passed(now) || wait->is_stuck(now)) {
+      own_failure_ = timed_out(call, descriptor, wait->waited(now));
       end_.fail(own_failure_);
       return State::failed;
     }
-    if (report.passed(later)) report_stall(descriptor, later - *since);
+    if (wait->report_is_due(now)) report_stall(descriptor, *wait, now);
   }
   return state;
 }
@@ -227,9 +215,10 @@ std::vector<int> Executor::awaited() const {
   return ranks;
 }
 
-void Executor::report_stall(const wire::Descriptor& descriptor, Duration waited) const {
+void Executor::report_stall(const wire::Descriptor& descriptor, LongWait& wait, Time now) const {
   log_warning("rank {} has waited {:.1f} s in operation {} ({}) for {}", end_.member(end_.rank()),
-              seconds(waited), descriptor.sequence, wire::describe(descriptor), names(awaited()));
+              seconds(wait.waited(now)), descriptor.sequence, wire::describe(descriptor),
+              wait.report(now));
 }
 
 Status Executor::timed_out(const Call& call, const wire::Descriptor& descriptor,
@@ -239,7 +228,7 @@ Status Executor::timed_out(const Call& call, const wire::Descriptor& descriptor,
       "operation {} ({}) timed out on rank {} after {:.1f} s waiting for other workers: {} not "
       "arrived or {} not move; called at {}:{}",
       descriptor.sequence, wire::describe(descriptor), end_.member(end_.rank()), seconds(waited),
-      names(ranks) + (ranks.empty() ? " have" : " has"), ranks.empty() ? "do" : "does",
+      names_of(ranks) + (ranks.empty() ? " have" : " has"), ranks.empty() ? "do" : "does",
       call.here.file, call.here.line);
   return {ErrorKind::timeout, Code::deadline_exceeded, std::move(text), std::move(ranks)};
 }

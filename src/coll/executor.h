@@ -7,6 +7,7 @@
 
 #include "coll/call.h"
 #include "coll/carrier.h"
+#include "coll/long_wait.h"
 #include "coll/records.h"
 #include "coll/scratch.h"
 #include "coll/turnstile.h"
@@ -16,9 +17,9 @@ namespace lockstep::coll {
 
 class Executor {
  public:
-  /// `records` is of all groups of this rank.
+  /// `records` is of all groups of this rank; `clock` is borrowed, null: the real one.
   Executor(std::unique_ptr<Carrier> carrier, const SessionOptions& options, const GroupSpec& group,
-           std::shared_ptr<Records> records);
+           std::shared_ptr<Records> records, const Clock* clock = nullptr);
 
   /// Fixes the call's place in the order of operations.
   std::uint64_t issue() noexcept { return turnstile_.take(); }
@@ -46,9 +47,10 @@ class Executor {
   /// The end of a call that threw.
   Status thrown(const Status& why, std::uint64_t sequence);
   /// Why the generation has failed, and what this rank had asked for.
-  [[nodiscard]] Status failure_of(const wire::Descriptor& descriptor, Here here) const;
+  [[nodiscard]] Status failure_of(const wire::Descriptor& descriptor, Here here,
+                                  const Moved& moved) const;
   State drive(const Call& call, const wire::Descriptor& descriptor, Deadline deadline);
-  void report_stall(const wire::Descriptor& descriptor, Duration waited) const;
+  void report_stall(const wire::Descriptor& descriptor, LongWait& wait, Time now) const;
   [[nodiscard]] Status timed_out(const Call& call, const wire::Descriptor& descriptor,
                                  Duration waited) const;
   [[nodiscard]] std::vector<int> awaited() const;
@@ -62,7 +64,8 @@ class Executor {
   Scratch narrowed_;  // of calls that travel in another type
   Turnstile turnstile_;
   Status own_failure_;  // of this rank's own making
-  MonotonicClock clock_;
+  MonotonicClock real_clock_;
+  const Clock& clock_;
 };
 
 }  // namespace lockstep::coll

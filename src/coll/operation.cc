@@ -102,6 +102,23 @@ Cursor locate(const Place& place, std::uint64_t count, const Bindings& bindings,
   return {link.slot(place.rank), place.offset, width};
 }
 
+/// Bytes that an instruction moves between this rank and others.
+std::uint64_t travelling(const plan::Plan& plan, const Instruction& instruction,
+                         const Bindings& bindings, int rank) {
+  const bool message =
+      instruction.verb == plan::Verb::send || instruction.verb == plan::Verb::receive;
+  std::uint64_t bytes = 0;
+  const auto add = [&](std::span<const Place> places) {
+    for (const Place& place : places) {
+      if (!message && place.rank == rank) continue;
+      bytes += instruction.count * width_of(bindings, place.buffer);
+    }
+  };
+  add(plan.sources_of(instruction));
+  add(plan.targets_of(instruction));
+  return bytes;
+}
+
 /// Groups of up to so many replicas need no allocation to add up.
 constexpr std::size_t kUsual = 16;
 
@@ -174,6 +191,22 @@ bool Operation::execute(const Instruction& instruction, Link& link) {
   return true;
 }
 
+Moved Operation::moved(const Link& link) const {
+  Moved moved;
+  std::uint64_t queued = 0;
+  for (std::size_t i = 0; i < plan_->code.size(); ++i) {
+    const Instruction& instruction = plan_->code[i];
+    const std::uint64_t bytes = travelling(*plan_, instruction, *bindings_, link.rank());
+    moved.total += bytes;
+    if (i >= next_) continue;
+    moved.done += bytes;
+    if (instruction.verb == plan::Verb::send) queued += bytes;
+  }
+  moved.done += moved_;
+  moved.done -= std::min(queued, link.unsent());
+  return moved;
+}
+
 bool Operation::compute(const Instruction& instruction, Link& link) {
   std::optional<transport::Touch> touch;
   // Slots belong to the group and outlive every operation; other buffers are their callers'.
@@ -194,6 +227,7 @@ void Operation::send(const Instruction& instruction, Link& link) {
   for (std::uint64_t left = instruction.count; left > 0;) {
     const std::uint64_t now = std::min(left, from.contiguous());
     link.send(instruction.peer, {from.data(), now * width});
+    queued_ += now * width;
     from.advance(now);
     left -= now;
   }

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <span>
 
+#include "coll/moved.h"
 #include "coll/state.h"
 #include "lockstep/dtype.h"
 #include "lockstep/op.h"
@@ -48,8 +49,12 @@ class Operation {
 
   /// The peer that keeps a pending operation waiting; -1 if none does.
   [[nodiscard]] int waiting_for() const noexcept { return waiting_for_; }
-  /// Grows whenever something was done or moved; what a progress deadline looks at.
-  [[nodiscard]] std::uint64_t progress() const noexcept { return progress_; }
+  /// Grows whenever something was done or moved, either way; what a progress deadline looks at.
+  [[nodiscard]] std::uint64_t progress(const transport::Link& link) const noexcept {
+    return progress_ + queued_ - link.unsent();
+  }
+  /// Bytes that went between this rank and others. Goes through the plan: for reports.
+  [[nodiscard]] Moved moved(const transport::Link& link) const;
 
  private:
   bool execute(const plan::Instruction& instruction, transport::Link& link);
@@ -69,6 +74,7 @@ class Operation {
   std::size_t next_ = 0;     // instruction
   std::uint64_t moved_ = 0;  // bytes of it already received
   std::uint64_t progress_ = 0;
+  std::uint64_t queued_ = 0;  // bytes given to the link to send, ever
   int waiting_for_ = -1;
 };
 

@@ -78,7 +78,6 @@ void PlanCarrier::bind(const Call& call, const plan::Plan& plan) {
 State PlanCarrier::poll() {
   const State state = operation_.poll(*link_);
   waiting_for_ = operation_.waiting_for();
-  progress_ = operation_.progress();
   last_.repeatable = state == State::done && last_.planned != nullptr;
   return state;
 }

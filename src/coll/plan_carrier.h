@@ -23,6 +23,10 @@ class PlanCarrier final : public Carrier {
                            std::uint64_t sequence) override;
   bool finish_again(const ConstBuffer& input, const Buffer& output) override;
   void go_on(const Call& call) override;
+  [[nodiscard]] std::uint64_t progress() const noexcept override {
+    return operation_.progress(*link_);
+  }
+  [[nodiscard]] Moved moved() const override { return operation_.moved(*link_); }
 
  private:
   /// Whether buffers of the call before and these would be given the same plan.

@@ -65,6 +65,9 @@ class Link : public GroupEnd {
   /// Bytes moved into `bytes` now; 0: none yet.
   virtual std::size_t receive(int from, std::span<std::byte> bytes) = 0;
   virtual bool drained(int to) = 0;
+  /// Bytes given to send() that have not left the caller's memory yet: shrinks while they move.
+  /// Asked in long waits only, so it may count them then.
+  [[nodiscard]] virtual std::uint64_t unsent() const noexcept = 0;
 
   // Shared access; a link without it never gets a plan that needs it.
   virtual void publish(std::uint32_t stage) = 0;

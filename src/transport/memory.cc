@@ -38,13 +38,15 @@ struct MemoryGroup::Channel {
   alignas(64) std::atomic<std::uint64_t> posted = 0;
   Segment* first = nullptr;
   Segment* tail = nullptr;
-  std::uint64_t tail_begin = 0;  // number of tail's first entry
+  std::uint64_t tail_begin = 0;    // number of tail's first entry
+  std::uint64_t posted_bytes = 0;  // ever
 
   // The receiver's.
   alignas(64) std::atomic<std::uint64_t> taken = 0;
   Segment* head = nullptr;
   std::uint64_t head_begin = 0;
-  std::size_t taken_bytes = 0;  // of the entry in progress
+  std::size_t taken_bytes = 0;                  // of the entry in progress
+  std::atomic<std::uint64_t> copied_bytes = 0;  // ever
 
   std::atomic<Segment*> spare = nullptr;  // read to the end, for the sender to use again
 
@@ -59,6 +61,7 @@ struct MemoryGroup::Channel {
       tail_begin = number;
     }
     tail->entries[number - tail_begin] = entry;
+    posted_bytes += entry.size;
     posted.store(number + 1, std::memory_order_release);
   }
   /// The oldest entry not taken yet; null if there is none.
@@ -73,6 +76,13 @@ struct MemoryGroup::Channel {
       delete spare.exchange(old, std::memory_order_acq_rel);
     }
     return &head->entries[number - head_begin];
+  }
+  /// So many bytes of the front were copied.
+  void advance(std::size_t bytes) noexcept {
+    taken_bytes += bytes;
+    // Only the receiver writes it.
+    copied_bytes.store(copied_bytes.load(std::memory_order_relaxed) + bytes,
+                       std::memory_order_relaxed);
   }
   void take() noexcept {
     taken_bytes = 0;
@@ -161,7 +171,7 @@ std::size_t MemoryLink::receive(int from, std::span<std::byte> bytes) {
     const std::size_t now = std::min(bytes.size() - moved, entry->size - channel.taken_bytes);
     std::memcpy(bytes.data() + moved, entry->data + channel.taken_bytes, now);
     moved += now;
-    channel.taken_bytes += now;
+    channel.advance(now);
     if (channel.taken_bytes < entry->size) continue;
     channel.take();
     gate(rank()).notify();
@@ -170,6 +180,15 @@ std::size_t MemoryLink::receive(int from, std::span<std::byte> bytes) {
 }
 
 bool MemoryLink::drained(int to) { return group_->channel(rank(), to).empty(); }
+
+std::uint64_t MemoryLink::unsent() const noexcept {
+  std::uint64_t bytes = 0;
+  for (const int to : sent_to_) {
+    const MemoryGroup::Channel& channel = group_->channel(rank(), to);
+    bytes += channel.posted_bytes - channel.copied_bytes.load(std::memory_order_relaxed);
+  }
+  return bytes;
+}
 
 // Either we see the failure here, or whoever fails after us sees us in quiesce().
 bool MemoryLink::enter() noexcept {

@@ -89,6 +89,7 @@ class MemoryLink final : public BoardLink {
   void send(int to, std::span<const std::byte> bytes) override;
   std::size_t receive(int from, std::span<std::byte> bytes) override;
   bool drained(int to) override;
+  [[nodiscard]] std::uint64_t unsent() const noexcept override;
   const Exposure& exposed(int peer) override { return *board(peer)->plain.exposure; }
 
   void fail(const Status& why) noexcept override { generation_.fail(why); }

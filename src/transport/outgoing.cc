@@ -21,6 +21,12 @@ void Outgoing::add(std::span<const std::byte> bytes) {
   queue_.push_back(bytes);
 }
 
+std::uint64_t Outgoing::untouched() const noexcept {
+  std::uint64_t bytes = body_.size();
+  for (std::size_t i = first_; i < queue_.size(); ++i) bytes += queue_[i].size();
+  return bytes;
+}
+
 sys::Transfer::State Outgoing::flush(sys::Connection& connection) noexcept {
   using State = sys::Transfer::State;
   for (;;) {

@@ -28,6 +28,8 @@ class Outgoing {
   [[nodiscard]] bool empty() const noexcept {
     return first_ == queue_.size() && body_.empty() && sent_ == staged_;
   }
+  /// Bytes of add() that are still to be taken from where they lie.
+  [[nodiscard]] std::uint64_t untouched() const noexcept;
   /// Writes what the connection takes now; broken: no more will ever go.
   sys::Transfer::State flush(sys::Connection& connection) noexcept;
 

@@ -353,6 +353,16 @@ bool ShmLink::drained(int to) {
   return peers_[static_cast<std::size_t>(to)]->outgoing.empty();
 }
 
+std::uint64_t ShmLink::unsent() const noexcept {
+  std::uint64_t bytes = 0;
+  for (const int to : unsent_) {
+    for (const Peer::Outgoing& each : peers_[static_cast<std::size_t>(to)]->outgoing) {
+      bytes += each.bytes.size();
+    }
+  }
+  return bytes;
+}
+
 void ShmLink::flush() {
   bool moved = false;
   std::erase_if(unsent_, [&](int to) {

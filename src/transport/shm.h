@@ -107,6 +107,7 @@ class ShmLink final : public BoardLink {
   void send(int to, std::span<const std::byte> bytes) override;
   std::size_t receive(int from, std::span<std::byte> bytes) override;
   bool drained(int to) override;
+  [[nodiscard]] std::uint64_t unsent() const noexcept override;
   const Exposure& exposed(int peer) override;
   void fail(const Status& why) noexcept override { failure_.report(why); }
   void leave() noexcept override;

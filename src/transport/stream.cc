@@ -113,6 +113,12 @@ bool StreamLink::drained(int to) {
   return !peers_[static_cast<std::size_t>(to)]->unsent;
 }
 
+std::uint64_t StreamLink::unsent() const noexcept {
+  std::uint64_t bytes = 0;
+  for (const Peer* peer : unsent_) bytes += peer->outgoing.untouched();
+  return bytes;
+}
+
 void StreamLink::flush() {
   std::erase_if(unsent_, [](Peer* peer) {
     if (!peer->deaf) peer->deaf = peer->outgoing.flush(peer->connection) != Transfer::State::open;

@@ -74,6 +74,7 @@ class StreamLink final : public Link {
   void send(int to, std::span<const std::byte> bytes) override;
   std::size_t receive(int from, std::span<std::byte> bytes) override;
   bool drained(int to) override;
+  [[nodiscard]] std::uint64_t unsent() const noexcept override;
 
   // No shared access: these are a bug of the caller.
   void publish(std::uint32_t stage) override;

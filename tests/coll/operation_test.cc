@@ -55,6 +55,9 @@ TEST(Operation, APeerThatShowsTooLittleIsNamedAndNobodyWaitsForTheReader) {
   Side theirs(1, kCount, 1000);
   ASSERT_EQ(mine.operation.poll(*links[0]), State::pending);
   ASSERT_EQ(theirs.operation.poll(*links[1]), State::pending);
+  // It will read half of the other's values and write half of the sums there.
+  EXPECT_EQ(mine.operation.moved(*links[0]).done, 0U);
+  EXPECT_EQ(mine.operation.moved(*links[0]).total, kCount * sizeof(float));
   try {
     mine.operation.poll(*links[0]);
     ADD_FAILURE() << "memory behind the end was read";

@@ -152,9 +152,11 @@ TEST_F(MemoryLinks, MessagesAreAByteStream) {
   link(0).send(2, bytes_of(second));
   EXPECT_FALSE(link(0).drained(2));
   EXPECT_EQ(link(0).end(), 2);
+  EXPECT_EQ(link(0).unsent(), 20U);
   std::vector<int> into(4);
   auto bytes = std::as_writable_bytes(std::span(into));
   EXPECT_EQ(link(2).receive(0, bytes.first(2)), 2U) << "in the middle of an element";
+  EXPECT_EQ(link(0).unsent(), 18U);
   EXPECT_EQ(link(2).receive(0, bytes.subspan(2)), 14U) << "across two sends";
   EXPECT_EQ(into, (std::vector<int>{1, 2, 3, 4}));
   EXPECT_FALSE(link(0).drained(2));
@@ -162,6 +164,7 @@ TEST_F(MemoryLinks, MessagesAreAByteStream) {
   EXPECT_EQ(into[0], 5);
   EXPECT_EQ(link(2).receive(0, bytes), 0U);
   EXPECT_TRUE(link(0).drained(2));
+  EXPECT_EQ(link(0).unsent(), 0U);
   EXPECT_EQ(link(0).end(), kNobody);
 }
 

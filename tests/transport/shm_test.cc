@@ -70,6 +70,21 @@ class ShmLinks : public testing::Test {
   Exposure nothing_;
 };
 
+TEST_F(ShmLinks, WhatTheRingDidNotTakeYetIsUnsent) {
+  const std::size_t ring = ring_bytes(kRanks);
+  const std::vector<std::byte> sent(3 * ring);
+  std::vector<std::byte> into(ring);
+  for (int rank = 0; rank < kRanks; ++rank) link(rank).begin(all_reduce(1), nothing_, 0);
+  link(0).send(1, sent);
+  EXPECT_GE(link(0).unsent(), 2 * ring);
+  EXPECT_LT(link(0).unsent(), 3 * ring);
+  for (std::size_t left = sent.size(); left > 0; left -= link(1).receive(0, into)) {
+    EXPECT_LE(link(0).unsent(), left);
+    link(0).end();
+  }
+  EXPECT_EQ(link(0).unsent(), 0U);
+}
+
 TEST_F(ShmLinks, LargeSlotsMoveAndArriveWhole) {
   std::vector<std::byte> expected(kLarge);
   std::vector<const std::byte*> places;

@@ -57,9 +57,9 @@ struct CallOptions {
 struct SessionOptions {
   /// Replicas this rank contributes to reductions; see Session::all_reduce.
   int replicas = 1;
-  /// An operation fails with Timeout when nothing has moved for so long.
+  /// An operation fails with Timeout when no byte has come or gone on this rank for so long.
   std::chrono::nanoseconds progress_timeout = std::chrono::seconds(300);
-  /// A waiting operation says who is missing this often.
+  /// A waiting operation says this often who is missing, how much has moved and how fast.
   std::chrono::nanoseconds stall_report = std::chrono::seconds(10);
   Engine engine = Engine::automatic;
   /// Which algorithm for which size, e.g. "all_reduce=direct:0-64K,halving:64K-". Empty:

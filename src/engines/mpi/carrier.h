@@ -25,6 +25,7 @@ class MpiCarrier final : public coll::Carrier {
   transport::GroupEnd& end() noexcept override { return group_; }
   const char* start(const coll::Call& call, wire::Descriptor& descriptor) override;
   coll::State poll() override;
+  [[nodiscard]] std::uint64_t progress() const noexcept override { return progress_; }
 
  private:
   enum class Part : std::uint8_t { begin, agree, table, data };
@@ -54,6 +55,7 @@ class MpiCarrier final : public coll::Carrier {
   const coll::Call* call_ = nullptr;
   const wire::Descriptor* descriptor_ = nullptr;
   Part part_ = Part::begin;
+  std::uint64_t progress_ = 0;
 };
 
 }  // namespace lockstep::mpi
