@@ -1,5 +1,7 @@
 // A strategy whose workers are MPI's ranks, because it was told so: no variable says where they
 // are.
+#include <torch/torch.h>
+
 #include <cstdio>
 
 #include "lockstep/lockstep.h"
