@@ -36,7 +36,7 @@ void* discounted(void* memory) noexcept {
 }
 
 /// Before main(): OpenSSL takes other functions only until it has used its own.
-const bool counts_openssl =
+const bool kCountsOpenSsl =
     CRYPTO_set_mem_functions(
         [](std::size_t size, const char*, int) { return counted(std::malloc(size)); },
         [](void* memory, std::size_t size, const char*, int) {
@@ -109,7 +109,7 @@ class CallerMemory : public testing::Test {
     set_log_sink([](LogLevel, std::string_view) {});
     // What is made once for all: OpenSSL's tables, the words of the last refusal.
     for (int i = 0; i < 3; ++i) (void)cost_of(greeting_of(std::string(256, 'w'), any_key()));
-    EXPECT_TRUE(counts_openssl);
+    EXPECT_TRUE(kCountsOpenSsl);
   }
   ~CallerMemory() override { set_log_sink({}); }
 
