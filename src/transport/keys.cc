@@ -15,6 +15,7 @@
 #include "lockstep/error.h"
 #include "sys/os_error.h"
 #include "sys/private_file.h"
+#include "transport/wiped.h"
 
 namespace lockstep::transport {
 namespace {
@@ -23,15 +24,6 @@ constexpr std::size_t kBytes = JobKey::kBytes;
 constexpr std::size_t kHexDigits = 2 * kBytes;
 constexpr std::size_t kBase64Digits = (8 * kBytes + 5) / 6;  // without the '=' at the end
 
-/// Bytes that are wiped on the way out, whichever it is.
-template <std::size_t size>
-struct Wiped {
-  Wiped() = default;
-  Wiped(const Wiped&) = delete;
-  Wiped& operator=(const Wiped&) = delete;
-  ~Wiped() { OPENSSL_cleanse(bytes.data(), size); }
-  std::array<std::byte, size> bytes{};
-};
 using Raw = Wiped<kBytes>;
 
 [[noreturn]] void refuse(std::string_view source, std::string_view what) {

@@ -52,12 +52,14 @@ bool tells_wrong_key(unsigned long error) {
 
 }  // namespace
 
-TlsConnection::TlsConnection(std::unique_ptr<sys::Connection> inner, tls::Ssl ssl,
-                             const TlsOptions& options)
-    : inner_(std::move(inner)), ssl_(std::move(ssl)), records_per_key_(options.records_per_key) {
+TlsConnection::TlsConnection(std::unique_ptr<sys::Connection> inner, const TlsOptions& options)
+    : inner_(std::move(inner)), records_per_key_(options.records_per_key) {}
+
+void TlsConnection::start(tls::Ssl ssl) {
   BIO* bio = tls::Callbacks::make_bio(*this);
-  SSL_set_bio(ssl_.get(), bio, bio);  // takes it over
-  SSL_set_app_data(ssl_.get(), this);
+  SSL_set_bio(ssl.get(), bio, bio);  // takes it over
+  SSL_set_app_data(ssl.get(), this);
+  ssl_ = std::move(ssl);
 }
 
 TlsConnection::~TlsConnection() {
@@ -94,6 +96,15 @@ sys::Connection& TlsConnection::underlying() noexcept {
 }
 
 int TlsConnection::take(std::span<std::byte> into) noexcept {
+  // What was heard before there was an SSL object comes first.
+  if (ssl_ && !greeting_.empty()) {
+    const std::span<const std::byte> left = std::span(greeting_).subspan(reread_);
+    const std::size_t size = std::min(into.size(), left.size());
+    std::copy_n(left.begin(), size, into.begin());
+    reread_ += size;
+    if (reread_ == greeting_.size()) forget_greeting();
+    return static_cast<int>(size);
+  }
   if (state_ == State::pending) {
     if (taken_ == kMaxGreeting) fail(Fault::no_key);
     into = into.first(std::min(into.size(), kMaxGreeting - taken_));
@@ -101,10 +112,7 @@ int TlsConnection::take(std::span<std::byte> into) noexcept {
   if (fault_ != Fault::none) return -1;
   const auto [bytes, state] = inner_->read(into);
   if (bytes > 0) {
-    if (state_ == State::pending && !plausible(into.first(bytes))) {
-      fail(Fault::no_key);
-      return -1;
-    }
+    if (state_ == State::pending) taken_ += bytes;
     return static_cast<int>(bytes);
   }
   if (state == Transfer::State::open) {
@@ -149,41 +157,24 @@ bool TlsConnection::give_held() noexcept {
   return true;
 }
 
-// A server's memory is not for strangers. OpenSSL would take a greeting of 128 KiB, and the room
-// for it at its word: look at the first headers before it does.
-bool TlsConnection::plausible(std::span<const std::byte> greeting) noexcept {
-  const std::size_t before = taken_;
-  taken_ += greeting.size();
-  if (!is_server() || before >= greeting_.size()) return true;
-  const std::size_t known = std::min(taken_, greeting_.size());
-  std::copy_n(greeting.begin(), known - before,
-              greeting_.begin() + static_cast<std::ptrdiff_t>(before));
-  const auto at = [&](std::size_t i) { return std::to_integer<std::size_t>(greeting_[i]); };
-  constexpr std::size_t kRecordHeader = 5;
-  constexpr std::size_t kMessageHeader = 4;
-  // A record of the handshake, not too long ...
-  if (at(0) != SSL3_RT_HANDSHAKE) return false;
-  if (known < kRecordHeader) return true;
-  const std::size_t record = at(3) << 8 | at(4);
-  if (record + kRecordHeader > kMaxGreeting) return false;
-  // ... that holds a client's greeting and nothing else.
-  if (known < kRecordHeader + kMessageHeader) return true;
-  const std::size_t message = at(6) << 16 | at(7) << 8 | at(8);
-  return at(5) == SSL3_MT_CLIENT_HELLO && message + kMessageHeader == record;
-}
-
 TlsConnection::State TlsConnection::handshake() noexcept {
   if (state_ != State::pending) return state_;
   ERR_clear_error();
   blocked_ = Blocked::no;
-  const int result = SSL_do_handshake(ssl_.get());
-  if (result == 1) {
-    finish_handshake();
-  } else {
-    judge(result);
-    if (deaf_) fail(Fault::inner);
+  if (ssl_ || hear()) {
+    const int result = SSL_do_handshake(ssl_.get());
+    if (result == 1) {
+      finish_handshake();
+    } else {
+      judge(result);
+      if (deaf_) fail(Fault::inner);
+    }
   }
-  if (state_ == State::failed) ssl_.reset();  // its buffers are worth nothing any more
+  if (state_ == State::failed) {  // the buffers are worth nothing any more
+    ssl_.reset();
+    forget_greeting();
+    key_.reset();
+  }
   return state_;
 }
 
@@ -384,6 +375,12 @@ Status TlsConnection::error() const {
     }
     case Fault::wrong_key:
       return wrong_key();
+    case Fault::repeated:
+      return {ErrorKind::config_error, Code::unauthenticated,
+              fmt::format("the peer at {} repeated a greeting of \"{}\" that was used before: "
+                          "somebody has recorded it, and has not got in; look who can read this "
+                          "network",
+                          peer(), printable(identity_))};
     case Fault::no_key:
       return {ErrorKind::config_error, Code::unauthenticated,
               fmt::format("the peer at {} did not identify itself{}: it was started without a key, "

@@ -18,10 +18,15 @@
 // with it. A stranger learns nothing from the answer: an unknown identity fails the way a wrong key
 // does, and no more than kMaxGreeting bytes are taken from either.
 //
-// Memory: less than 1 KiB of ours, and a page for a client's key until it is used. OpenSSL 3.0
-// takes 8 KiB for a connection, 64 KiB more from the first call of handshake() to its end, also if
-// the peer says nothing (none after a failure), then 64 KiB for reading and 16 KiB for writing once
-// data moves.
+// Memory: a server keeps less than 1 KiB for a caller, and kMaxGreeting bytes from the first one of
+// his greeting on, until that is whole and has shown that he knows the key
+// (transport/client_greeting.h). Only then comes OpenSSL, and so it does for a client at once: 3.0
+// takes 8 KiB for a connection, 64 KiB more from the first call of handshake() to its end, then 64
+// KiB for reading and 16 KiB for writing once data moves. A client's key has a page until it is
+// used.
+//
+// A greeting that a server has believed is not believed again: who repeats one has recorded it. The
+// last 1,024 are remembered.
 //
 // The end of a stream is authentic too: shutdown_write() says goodbye, and a stream that ends
 // without one is broken, not closed.
@@ -46,9 +51,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "sys/net.h"
+#include "transport/client_greeting.h"
 #include "transport/keys.h"
 
 // OpenSSL's, whose headers stay out of ours.
@@ -57,7 +64,7 @@ struct ssl_ctx_st;
 
 namespace lockstep::transport {
 
-/// The key that goes with an identity; nothing for a stranger. Called during the handshake, on the
+/// The key that goes with an identity; nothing for a stranger. Called once in a handshake, on the
 /// thread that drives it, with whatever a stranger sent. Should take the same time for either.
 using KeyLookup = std::function<std::optional<PairKey>(std::string_view identity)>;
 
@@ -75,6 +82,7 @@ struct FreeOpenSsl {
 using Ssl = std::unique_ptr<ssl_st, FreeOpenSsl>;
 using Context = std::unique_ptr<ssl_ctx_st, FreeOpenSsl>;
 struct Callbacks;
+struct ServerSide;
 }  // namespace tls
 
 class TlsConnection final : public sys::Connection {
@@ -82,7 +90,7 @@ class TlsConnection final : public sys::Connection {
   enum class State : std::uint8_t { pending, done, failed };
 
   /// Bytes taken from a peer during the handshake, at most; its greeting must be one record.
-  static constexpr std::size_t kMaxGreeting = 2048;
+  static constexpr std::size_t kMaxGreeting = ClientGreeting::kMaxBytes;
   static constexpr std::size_t kMaxIdentity = 256;
 
   /// Says goodbye if it can be said at once, and closes.
@@ -125,6 +133,7 @@ class TlsConnection final : public sys::Connection {
     none,
     inner,      // the plain connection broke
     wrong_key,  // the keys differ, or the client is unknown
+    repeated,   // a greeting that was used before
     no_key,     // what came was no handshake of ours
     hung_up,    // the stream ended during the handshake
     truncated,  // the stream ended without a goodbye
@@ -135,13 +144,23 @@ class TlsConnection final : public sys::Connection {
   enum class Blocked : std::uint8_t { no, reading, writing };
   enum class Goodbye : std::uint8_t { none, asked, said };
 
-  TlsConnection(std::unique_ptr<sys::Connection> inner, tls::Ssl ssl, const TlsOptions& options);
+  TlsConnection(std::unique_ptr<sys::Connection> inner, const TlsOptions& options);
+  /// From here on OpenSSL has the word.
+  void start(tls::Ssl ssl);
 
   // Between OpenSSL and the plain connection.
   int take(std::span<std::byte> into) noexcept;
   int give(std::span<const std::byte> from) noexcept;
   bool give_held() noexcept;
-  bool plausible(std::span<const std::byte> greeting) noexcept;
+
+  // A server's first part of the handshake, before there is an SSL object.
+  /// Reads the greeting; true once it is whole and believed.
+  bool hear() noexcept;
+  /// Believes a whole greeting, or fails.
+  void believe();
+  void refuse(Fault fault, std::byte alert) noexcept;
+  /// And gives its memory back.
+  void forget_greeting() noexcept { std::vector<std::byte>().swap(greeting_); }
 
   /// What a call into OpenSSL that did not succeed means; sets fault_ or blocked_.
   void judge(int result) noexcept;
@@ -153,7 +172,7 @@ class TlsConnection final : public sys::Connection {
   bool writable() noexcept;
   bool change_keys() noexcept;
   void say_goodbye() noexcept;
-  [[nodiscard]] bool is_server() const noexcept { return lookup_ != nullptr; }
+  [[nodiscard]] bool is_server() const noexcept { return server_ != nullptr; }
   [[nodiscard]] Status wrong_key() const;
 
   std::unique_ptr<sys::Connection> inner_;
@@ -174,9 +193,10 @@ class TlsConnection final : public sys::Connection {
   std::size_t taken_ = 0;     // bytes read during the handshake
   unsigned long detail_ = 0;  // OpenSSL's error code
   std::string identity_;
-  std::optional<PairKey> key_;               // the client's, until it is used
-  std::shared_ptr<const KeyLookup> lookup_;  // the server's
-  std::array<std::byte, 9> greeting_{};      // its first bytes: record and message header
+  std::optional<PairKey> key_;               // until it is used
+  std::shared_ptr<tls::ServerSide> server_;  // null: this is a client
+  std::vector<std::byte> greeting_;          // a client's, until OpenSSL has read it
+  std::size_t reread_ = 0;                   // bytes of it that OpenSSL has read
   // A change of keys that the socket did not take. Reading stands still in OpenSSL while one is
   // half sent: two peers with full sockets would wait for each other.
   std::array<std::byte, 64> held_{};
@@ -204,9 +224,8 @@ class TlsServer {
   [[nodiscard]] std::unique_ptr<TlsConnection> accept(std::unique_ptr<sys::Connection> inner) const;
 
  private:
-  tls::Context context_;
+  std::shared_ptr<tls::ServerSide> side_;
   TlsOptions options_;
-  std::shared_ptr<const KeyLookup> lookup_;
 };
 
 }  // namespace lockstep::transport

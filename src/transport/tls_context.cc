@@ -1,7 +1,6 @@
 // What OpenSSL is set to, and the calls it makes back.
 #include <openssl/bio.h>
 #include <openssl/err.h>
-#include <openssl/rand.h>
 #include <openssl/ssl.h>
 
 #include <cassert>
@@ -27,11 +26,33 @@ constexpr unsigned char kCipherCode[2] = {0x13, 0x01};
 /// but has one.
 int refuse_certificates(X509_STORE_CTX* /*store*/, void* /*unused*/) { return 0; }
 
-tls::Context make_context(const SSL_METHOD* method) {
+/// The key in the form OpenSSL takes it in: a session to be resumed. Null without memory.
+SSL_SESSION* session_of(SSL* ssl, std::span<const std::byte, PairKey::kBytes> key) {
+  SSL_SESSION* session = SSL_SESSION_new();
+  if (session == nullptr) return nullptr;
+  const auto* bytes = reinterpret_cast<const unsigned char*>(key.data());
+  const SSL_CIPHER* cipher = SSL_CIPHER_find(ssl, kCipherCode);
+  if (cipher != nullptr && SSL_SESSION_set1_master_key(session, bytes, key.size()) == 1 &&
+      SSL_SESSION_set_cipher(session, cipher) == 1 &&
+      SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) == 1) {
+    return session;
+  }
+  SSL_SESSION_free(session);
+  return nullptr;
+}
+
+TlsConnection& owner(BIO* bio) { return *static_cast<TlsConnection*>(BIO_get_data(bio)); }
+TlsConnection& owner(SSL* ssl) { return *static_cast<TlsConnection*>(SSL_get_app_data(ssl)); }
+
+}  // namespace
+
+namespace tls {
+
+Context make_context(const SSL_METHOD* method) {
   // A process may end while a thread of ours still writes: OpenSSL's cleaning up at exit would take
   // its memory away under it. No effect if somebody has initialised OpenSSL before us.
   OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
-  tls::Context context(SSL_CTX_new(method));
+  Context context(SSL_CTX_new(method));
   SSL_CTX* c = context.get();
   if (c == nullptr) cannot("make a context for TLS");
   // Whatever the system's configuration says.
@@ -55,33 +76,11 @@ tls::Context make_context(const SSL_METHOD* method) {
   return context;
 }
 
-tls::Ssl make_ssl(const tls::Context& context) {
-  tls::Ssl ssl(SSL_new(context.get()));
+Ssl make_ssl(const Context& context) {
+  Ssl ssl(SSL_new(context.get()));
   if (!ssl) throw SystemError("out of memory for a TLS connection");
   return ssl;
 }
-
-/// The key in the form OpenSSL takes it in: a session to be resumed. Null without memory.
-SSL_SESSION* session_of(SSL* ssl, std::span<const std::byte, PairKey::kBytes> key) {
-  SSL_SESSION* session = SSL_SESSION_new();
-  if (session == nullptr) return nullptr;
-  const auto* bytes = reinterpret_cast<const unsigned char*>(key.data());
-  const SSL_CIPHER* cipher = SSL_CIPHER_find(ssl, kCipherCode);
-  if (cipher != nullptr && SSL_SESSION_set1_master_key(session, bytes, key.size()) == 1 &&
-      SSL_SESSION_set_cipher(session, cipher) == 1 &&
-      SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) == 1) {
-    return session;
-  }
-  SSL_SESSION_free(session);
-  return nullptr;
-}
-
-TlsConnection& owner(BIO* bio) { return *static_cast<TlsConnection*>(BIO_get_data(bio)); }
-TlsConnection& owner(SSL* ssl) { return *static_cast<TlsConnection*>(SSL_get_app_data(ssl)); }
-
-}  // namespace
-
-namespace tls {
 
 void FreeOpenSsl::operator()(ssl_st* ssl) const noexcept { SSL_free(ssl); }
 void FreeOpenSsl::operator()(ssl_ctx_st* context) const noexcept { SSL_CTX_free(context); }
@@ -141,26 +140,18 @@ int Callbacks::find_key(SSL* ssl, const unsigned char* identity, std::size_t siz
                         SSL_SESSION** session) {
   TlsConnection& connection = owner(ssl);
   *session = nullptr;
-  // A stranger gets a key that nobody has: he fails where one with a wrong key does.
-  std::array<std::byte, PairKey::kBytes> nobodys;
-  if (RAND_bytes(reinterpret_cast<unsigned char*>(nobodys.data()), nobodys.size()) != 1) return 0;
-  try {
-    std::optional<PairKey> key;
-    if (size <= TlsConnection::kMaxIdentity) {
-      connection.identity_.assign(reinterpret_cast<const char*>(identity), size);
-      key = (*connection.lookup_)(connection.identity_);
-    }
-    *session = session_of(ssl, key ? key->bytes() : PairKey(nobodys).bytes());
-  } catch (...) {
-    connection.fail(TlsConnection::Fault::internal);
-  }
+  const std::string_view who(reinterpret_cast<const char*>(identity), size);
+  // Believed with this name, or never come here; asked again only as in use_key().
+  if (!connection.key_ || who != connection.identity_) return 0;
+  *session = session_of(ssl, connection.key_->bytes());
+  connection.key_.reset();
   return *session != nullptr ? 1 : 0;
 }
 
 }  // namespace tls
 
 TlsClient::TlsClient(const TlsOptions& options)
-    : context_(make_context(TLS_client_method())), options_(options) {
+    : context_(tls::make_context(TLS_client_method())), options_(options) {
   SSL_CTX_set_verify(context_.get(), SSL_VERIFY_PEER, nullptr);
   SSL_CTX_set_cert_verify_callback(context_.get(), refuse_certificates, nullptr);
   SSL_CTX_set_psk_use_session_callback(context_.get(), tls::Callbacks::use_key);
@@ -174,29 +165,12 @@ std::unique_ptr<TlsConnection> TlsClient::connect(std::unique_ptr<sys::Connectio
                        std::to_string(TlsConnection::kMaxIdentity) + " bytes, not " +
                        std::to_string(identity.size()));
   }
-  std::unique_ptr<TlsConnection> made(
-      new TlsConnection(std::move(inner), make_ssl(context_), options_));
+  std::unique_ptr<TlsConnection> made(new TlsConnection(std::move(inner), options_));
+  made->start(tls::make_ssl(context_));
   SSL_set_connect_state(made->ssl_.get());
   made->blocked_ = TlsConnection::Blocked::writing;
   made->identity_ = std::move(identity);
   made->key_ = key;
-  return made;
-}
-
-TlsServer::TlsServer(KeyLookup lookup, const TlsOptions& options)
-    : context_(make_context(TLS_server_method())),
-      options_(options),
-      lookup_(std::make_shared<const KeyLookup>(std::move(lookup))) {
-  SSL_CTX_set_psk_find_session_callback(context_.get(), tls::Callbacks::find_key);
-}
-
-std::unique_ptr<TlsConnection> TlsServer::accept(std::unique_ptr<sys::Connection> inner) const {
-  assert(inner);
-  std::unique_ptr<TlsConnection> made(
-      new TlsConnection(std::move(inner), make_ssl(context_), options_));
-  SSL_set_accept_state(made->ssl_.get());
-  made->blocked_ = TlsConnection::Blocked::reading;
-  made->lookup_ = lookup_;
   return made;
 }
 

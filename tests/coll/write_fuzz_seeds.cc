@@ -167,6 +167,7 @@ void write_tls_greetings(const std::string& tests) {
     if (at != other.end()) at[7] = std::byte{'9'};
     return other;
   }());
+  seeds.add("changed", {2, 255, 200}, text("1"));
   seeds.add("plain-text", {0, 255, 0}, good_greeting());
   seeds.add("alert", {0, 255, 0}, text(std::string("\x15\x03\x03\0\x02\x02\x28", 7)));
 }

@@ -1,6 +1,7 @@
 // Any bytes a stranger may send to a server, in pieces of any size: he never gets in, and no more
 // is read from him than a greeting. An input that starts with an odd byte is put behind the start
-// of a real greeting, to reach what lies behind the first checks.
+// of a real greeting, to reach what lies behind the first checks. If it starts with 2, 6, 10 ...
+// its bytes are laid over the greeting of one who does know the key: no change of it gets in.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "transport/client_greeting.h"
 #include "transport/tls.h"
 
 namespace {
@@ -16,6 +18,7 @@ namespace {
 using lockstep::Status;
 using lockstep::sys::Connection;
 using lockstep::sys::Transfer;
+using lockstep::transport::ClientGreeting;
 using lockstep::transport::PairKey;
 using lockstep::transport::TlsClient;
 using lockstep::transport::TlsConnection;
@@ -61,19 +64,28 @@ PairKey key(std::byte fill) {
   return PairKey(bytes);
 }
 
-/// What a client with another key sends first.
-const std::vector<std::byte>& real_greeting() {
-  static const std::vector<std::byte> greeting = [] {
-    std::vector<std::byte> out;
-    std::size_t read = 0;
-    const std::byte never[1] = {};
-    const auto client =
-        TlsClient().connect(std::make_unique<Memory>(never, 1, out, read),
-                            "lockstep1|1|client=1|server=0|data|job", key(std::byte{2}));
-    (void)client->handshake();
-    return out;
-  }();
-  return greeting;
+/// What a client with that key sends first.
+std::vector<std::byte> greeting_with(const PairKey& key) {
+  std::vector<std::byte> out;
+  std::size_t read = 0;
+  const std::byte never[1] = {};
+  const auto client = TlsClient().connect(std::make_unique<Memory>(never, 1, out, read),
+                                          "lockstep1|1|client=1|server=0|data|job", key);
+  (void)client->handshake();
+  return out;
+}
+
+/// A whole greeting is taken apart without a look beyond its ends, whoever made it.
+void take_apart(const std::vector<std::byte>& bytes) {
+  const auto missing = ClientGreeting::missing(bytes);
+  const auto greeting = ClientGreeting::parse(bytes);
+  if (!greeting) return;
+  if (missing != std::size_t{0} || bytes.size() > ClientGreeting::kMaxBytes) std::abort();
+  const auto* const begin = reinterpret_cast<const char*>(bytes.data());
+  const std::string_view name = greeting->identity();
+  if (name.empty() || name.data() < begin) std::abort();
+  if (name.data() + name.size() > begin + bytes.size()) std::abort();
+  if (greeting->proves(key(std::byte{4}).bytes())) std::abort();  // nobody's
 }
 
 }  // namespace
@@ -85,14 +97,24 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   });
   if (size < 3) return 0;
   const std::size_t piece = 1 + data[1];
+  static const std::vector<std::byte> stranger = greeting_with(key(std::byte{2}));
+  static const std::vector<std::byte> friendly = greeting_with(key(std::byte{1}));
   std::vector<std::byte> bytes;
-  if (data[0] % 2 == 1) {
-    const std::size_t kept = real_greeting().size() * data[2] / 255;
-    bytes.assign(real_greeting().begin(),
-                 real_greeting().begin() + static_cast<std::ptrdiff_t>(kept));
+  auto rest = std::as_bytes(std::span(data, size)).subspan(3);
+  if (data[0] % 4 == 2) {
+    bytes = friendly;
+    const std::size_t from = bytes.size() * data[2] / 256;
+    const std::size_t count = std::min(rest.size(), bytes.size() - from);
+    for (std::size_t i = 0; i < count; ++i) bytes[from + i] ^= rest[i];
+    rest = {};
+    bytes[2] = friendly[2];  // ignored by TLS
+    if (bytes == friendly) return 0;
+  } else if (data[0] % 2 == 1) {
+    const std::size_t kept = stranger.size() * data[2] / 255;
+    bytes.assign(stranger.begin(), stranger.begin() + static_cast<std::ptrdiff_t>(kept));
   }
-  const auto rest = std::as_bytes(std::span(data, size)).subspan(3);
   bytes.insert(bytes.end(), rest.begin(), rest.end());
+  take_apart(bytes);
 
   std::vector<std::byte> out;
   std::size_t read = 0;

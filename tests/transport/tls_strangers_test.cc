@@ -23,6 +23,11 @@ PairKey the_key() {
   return PairKey(std::span<const std::byte, PairKey::kBytes>(bytes));
 }
 
+std::optional<PairKey> know_one(std::string_view who) {
+  if (who != kWho) return std::nullopt;
+  return the_key();
+}
+
 struct FreeSsl {
   void operator()(SSL* p) const { SSL_free(p); }
   void operator()(SSL_CTX* p) const { SSL_CTX_free(p); }
@@ -66,10 +71,7 @@ int use_right_key(SSL* ssl, const EVP_MD* /*digest*/, const unsigned char** id, 
 
 State meet_server(Foreign& stranger, Status* why = nullptr) {
   PairWires wires;
-  const auto server = TlsServer([](std::string_view who) -> std::optional<PairKey> {
-                        if (who != kWho) return std::nullopt;
-                        return the_key();
-                      }).accept(std::move(wires.server));
+  const auto server = TlsServer(know_one).accept(std::move(wires.server));
   stranger.start(*wires.client);
   for (int turn = 0; turn < 100; ++turn) {
     SSL_connect(stranger.ssl());
@@ -211,6 +213,93 @@ TEST(TlsStrangers, APatientStrangerGetsNoMoreThanAGreeting) {
   const Greeted result = greet(bytes);
   EXPECT_EQ(result.state, State::failed);
   EXPECT_LE(result.read, TlsConnection::kMaxGreeting);
+}
+
+/// A server of ours that knows the key, greeted by these bytes; it stays the same for all calls.
+struct Answer {
+  Status why;
+  Bytes bytes;
+};
+Answer answer_to(const TlsServer& server, const Bytes& greeting) {
+  PairWires wires;
+  const auto called = server.accept(std::move(wires.server));
+  EXPECT_EQ(wires.client->write(greeting).bytes, greeting.size());
+  (void)called->handshake();
+  Answer answer{called->error(), Bytes(4096)};
+  answer.bytes.resize(wires.client->read(answer.bytes).bytes);
+  return answer;
+}
+
+Bytes greeting_of(const std::string& who, const PairKey& key) {
+  PairWires wires;
+  const auto client = TlsClient().connect(std::move(wires.client), who, key);
+  (void)client->handshake();
+  Bytes bytes(4096);
+  bytes.resize(wires.server->read(bytes).bytes);
+  return bytes;
+}
+
+TEST(TlsStrangers, ARecordedGreetingIsUsedUp) {
+  const TlsServer server(know_one);
+  const Bytes recorded = greeting_of(kWho, the_key());
+  const Answer first = answer_to(server, recorded);
+  EXPECT_TRUE(first.why.ok()) << first.why.message();
+  EXPECT_GT(first.bytes.size(), 7U) << "else the refusal below proves nothing";
+  const Answer second = answer_to(server, recorded);
+  EXPECT_EQ(second.why.code(), Code::unauthenticated);
+  EXPECT_THAT(second.why.message(),
+              AllOf(HasSubstr("used before"), HasSubstr("pair:client"), HasSubstr(kWho)));
+  EXPECT_EQ(second.bytes, answer_to(server, greeting_of("nobody", the_key())).bytes)
+      << "the answer does not tell that it was good once";
+  EXPECT_TRUE(answer_to(server, greeting_of(kWho, the_key())).why.ok()) << "who knows the key";
+}
+
+TEST(TlsStrangers, AKeyThatEverybodyKnowsOpensNothing) {
+  const TlsServer server(know_one);
+  const std::array<std::byte, PairKey::kBytes> zeroes{};
+  for (const char* who : {kWho, "nobody"}) {
+    EXPECT_THAT(answer_to(server, greeting_of(who, PairKey(zeroes))).why.message(),
+                HasSubstr("wrong key"));
+  }
+}
+
+TEST(TlsStrangers, TheKeyIsLookedUpOnce) {
+  int lookups = 0;
+  PairWires wires;
+  const auto server = TlsServer([&](std::string_view who) {
+                        ++lookups;
+                        return know_one(who);
+                      }).accept(std::move(wires.server));
+  const auto client = TlsClient().connect(std::move(wires.client), kWho, the_key());
+  for (int turn = 0; turn < 10 && server->handshake() == State::pending; ++turn) {
+    (void)client->handshake();
+  }
+  EXPECT_EQ(server->handshake(), State::done);
+  EXPECT_EQ(lookups, 1);
+}
+
+/// So that a client of any OpenSSL takes our answer for what it is.
+TEST(TlsStrangers, TheAnswerToAWrongKeyIsOpenSslsOwn) {
+  const Bytes other = pattern(PairKey::kBytes, 2);
+  const PairKey wrong{std::span<const std::byte, PairKey::kBytes>(other)};
+  Foreign foreign(TLS_server_method());
+  SSL_CTX_set_psk_find_session_callback(
+      foreign.context(), [](SSL* ssl, const unsigned char*, std::size_t, SSL_SESSION** session) {
+        const unsigned char cipher[2] = {0x13, 0x01};
+        *session = SSL_SESSION_new();
+        SSL_SESSION_set1_master_key(*session, cipher, sizeof(cipher));
+        SSL_SESSION_set_cipher(*session, SSL_CIPHER_find(ssl, cipher));
+        return SSL_SESSION_set_protocol_version(*session, TLS1_3_VERSION);
+      });
+  PairWires wires;
+  foreign.start(*wires.server);
+  const Bytes greeting = greeting_of(kWho, wrong);
+  EXPECT_EQ(wires.client->write(greeting).bytes, greeting.size());
+  SSL_accept(foreign.ssl());
+  Bytes theirs(4096);
+  theirs.resize(wires.client->read(theirs).bytes);
+  EXPECT_EQ(theirs.size(), 7U);
+  EXPECT_EQ(answer_to(TlsServer(know_one), greeting).bytes, theirs);
 }
 
 TEST(TlsStrangers, AServerThatSpeaksPlainTextIsRefused) {
