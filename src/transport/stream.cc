@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "base/crc32c.h"
 #include "transport/mismatch.h"
 #include "transport/outgoing.h"
 
@@ -23,8 +24,8 @@ constexpr const char* kSameCalls = "every rank must make the same calls in the s
 }  // namespace
 
 struct StreamLink::Peer {
-  Peer(int number, sys::Connection& its_connection, std::uint64_t generation)
-      : rank(number), connection(its_connection), outgoing(generation) {}
+  Peer(int number, sys::Connection& its_connection, std::uint64_t generation, wire::Check check)
+      : rank(number), connection(its_connection), outgoing(generation, check), reader(check) {}
 
   int rank;
   sys::Connection& connection;
@@ -40,10 +41,12 @@ struct StreamLink::Peer {
   std::array<std::byte, 4096> inbox;
   std::span<const std::byte> unread;  // of inbox
   wire::FrameReader reader;
-  std::uint64_t announced = 0;   // sequence of the last operation frame
-  wire::Descriptor descriptor;   // its payload
-  bool judged = true;            // that frame was found to agree with ours
+  std::uint64_t announced = 0;  // sequence of the last operation frame
+  wire::Descriptor descriptor;  // its payload
+  bool judged = true;           // that frame was found to agree with ours
+  std::uint64_t frame_at = 0;   // of all data of that operation, where the frame in progress begins
   std::size_t payload_left = 0;  // of the data frame in progress
+  std::uint32_t crc = 0;         // of what has arrived of it
 };
 
 StreamLink::StreamLink(const Setup& setup)
@@ -61,10 +64,14 @@ StreamLink::StreamLink(const Setup& setup)
       spin_(setup.spin),
       peers_(static_cast<std::size_t>(setup.size)) {
   assert(setup.peers.size() == peers_.size());
+  assert(setup.checks.empty() || setup.checks.size() == peers_.size());
   for (int peer = 0; peer < setup.size; ++peer) {
     sys::Connection* connection = setup.peers[static_cast<std::size_t>(peer)];
     if (connection == nullptr || peer == rank_) continue;
-    peers_[static_cast<std::size_t>(peer)] = std::make_unique<Peer>(peer, *connection, generation_);
+    const wire::Check check =
+        setup.checks.empty() ? wire::Check::none : setup.checks[static_cast<std::size_t>(peer)];
+    peers_[static_cast<std::size_t>(peer)] =
+        std::make_unique<Peer>(peer, *connection, generation_, check);
   }
 }
 
@@ -139,11 +146,22 @@ std::size_t StreamLink::receive(int from, std::span<std::byte> bytes) {
       std::memcpy(into.data(), peer.unread.data(), now);
       peer.unread = peer.unread.subspan(now);
     }
+    if (now == 0 || !passes(peer, into.first(now))) break;
     moved += now;
-    peer.payload_left -= now;
-    if (now == 0) break;
   }
   return moved;
+}
+
+bool StreamLink::passes(Peer& peer, std::span<const std::byte> bytes) {
+  const wire::Header& header = peer.reader.header();
+  peer.payload_left -= bytes.size();
+  if (header.crc) peer.crc = crc32c(bytes, peer.crc);  // while they are in the cache
+  if (peer.payload_left > 0) return true;
+  const std::uint64_t begin = peer.frame_at;
+  peer.frame_at += header.length;
+  if (!header.crc || peer.crc == *header.crc) return true;
+  report_altered(peer, fmt::format("bytes {} to {} of those it sent", begin, peer.frame_at - 1));
+  return false;
 }
 
 bool StreamLink::find_data(Peer& peer) {
@@ -166,6 +184,10 @@ bool StreamLink::next_frame(Peer& peer) {
     event = peer.reader.next(peer.unread);
   }
   const wire::Header& header = peer.reader.header();
+  if (event == Event::altered) {
+    report_altered(peer, fmt::format("its frame of type {}", static_cast<int>(header.type)));
+    return false;
+  }
   if (event == Event::bad) {
     condemn(peer,
             {ErrorKind::data_error,
@@ -187,6 +209,7 @@ bool StreamLink::next_frame(Peer& peer) {
   }
   if (event == Event::data && header.sequence == peer.announced) {
     peer.payload_left = header.length;
+    peer.crc = 0;
     return true;
   }
   if (header.type == wire::FrameType::operation) {
@@ -194,6 +217,7 @@ bool StreamLink::next_frame(Peer& peer) {
     if (peer.descriptor.sequence == header.sequence && header.sequence > peer.announced) {
       peer.announced = header.sequence;
       peer.judged = false;
+      peer.frame_at = 0;
       return true;
     }
   }
@@ -268,6 +292,19 @@ void StreamLink::report_ahead(Peer& peer) {
                        sequence_, member(rank_), member(peer.rank), member(rank_), sequence_,
                        wire::describe(descriptor_), member(peer.rank), peer.announced,
                        wire::describe(peer.descriptor), kSameCalls),
+           both(peer)});
+}
+
+void StreamLink::report_altered(Peer& peer, const std::string& what) {
+  const std::uint64_t sequence = peer.reader.header().sequence;
+  condemn(peer,
+          {ErrorKind::data_error, Code::data_loss,
+           fmt::format("altered on the way from rank {} ({}) to rank {}: {} for operation {}{}, by "
+                       "their CRC-32C; look for a fault in the network between the two machines or "
+                       "in their memory",
+                       member(peer.rank), peer.connection.peer(), member(rank_), what, sequence,
+                       sequence == sequence_ ? fmt::format(" ({})", wire::describe(descriptor_))
+                                             : std::string()),
            both(peer)});
 }
 
