@@ -140,7 +140,7 @@ std::size_t StreamLink::receive(int from, std::span<std::byte> bytes) {
     if (peer.unread.empty() && into.size() >= peer.inbox.size()) {
       const Transfer transfer = peer.connection.read(into);
       now = transfer.bytes;
-      peer.over = transfer.state != Transfer::State::open;
+      note_state(peer, transfer.state);
     } else if (!peer.unread.empty() || refill(peer)) {
       now = std::min(into.size(), peer.unread.size());
       std::memcpy(into.data(), peer.unread.data(), now);
@@ -160,7 +160,9 @@ bool StreamLink::passes(Peer& peer, std::span<const std::byte> bytes) {
   const std::uint64_t begin = peer.frame_at;
   peer.frame_at += header.length;
   if (!header.crc || peer.crc == *header.crc) return true;
-  report_altered(peer, fmt::format("bytes {} to {} of those it sent", begin, peer.frame_at - 1));
+  report_altered(
+      peer, header.sequence,
+      fmt::format("the CRC-32C of bytes {} to {} that it sent is wrong", begin, peer.frame_at - 1));
   return false;
 }
 
@@ -185,7 +187,9 @@ bool StreamLink::next_frame(Peer& peer) {
   }
   const wire::Header& header = peer.reader.header();
   if (event == Event::altered) {
-    report_altered(peer, fmt::format("its frame of type {}", static_cast<int>(header.type)));
+    report_altered(
+        peer, header.sequence,
+        fmt::format("the CRC-32C of a frame of type {} is wrong", static_cast<int>(header.type)));
     return false;
   }
   if (event == Event::bad) {
@@ -235,9 +239,17 @@ bool StreamLink::refill(Peer& peer) {
   assert(peer.unread.empty());
   if (peer.over) return false;
   const Transfer transfer = peer.connection.read(peer.inbox);
-  peer.over = transfer.state != Transfer::State::open;
+  note_state(peer, transfer.state);
   peer.unread = std::span(peer.inbox).first(transfer.bytes);
   return transfer.bytes > 0;
+}
+
+void StreamLink::note_state(Peer& peer, Transfer::State state) {
+  peer.over = state != Transfer::State::open;
+  if (state != Transfer::State::broken) return;
+  // TLS looks at what it carries. Both ranks live, so nobody else would end the wait.
+  const Status why = peer.connection.error();
+  if (why.kind() == ErrorKind::data_error) report_altered(peer, sequence_, why.message());
 }
 
 bool StreamLink::agrees(Peer& peer) {
@@ -295,17 +307,15 @@ void StreamLink::report_ahead(Peer& peer) {
            both(peer)});
 }
 
-void StreamLink::report_altered(Peer& peer, const std::string& what) {
-  const std::uint64_t sequence = peer.reader.header().sequence;
-  condemn(peer,
-          {ErrorKind::data_error, Code::data_loss,
-           fmt::format("altered on the way from rank {} ({}) to rank {}: {} for operation {}{}, by "
-                       "their CRC-32C; look for a fault in the network between the two machines or "
-                       "in their memory",
-                       member(peer.rank), peer.connection.peer(), member(rank_), what, sequence,
-                       sequence == sequence_ ? fmt::format(" ({})", wire::describe(descriptor_))
-                                             : std::string()),
-           both(peer)});
+void StreamLink::report_altered(Peer& peer, std::uint64_t sequence, const std::string& what) {
+  condemn(peer, {ErrorKind::data_error, Code::data_loss,
+                 fmt::format(
+                     "operation {}{} was altered on its way from rank {} ({}) to rank {}: {}; look "
+                     "for a fault in the network between the two machines or in their memory",
+                     sequence,
+                     sequence == sequence_ ? fmt::format(" ({})", wire::describe(descriptor_)) : "",
+                     member(peer.rank), peer.connection.peer(), member(rank_), what),
+                 both(peer)});
 }
 
 std::vector<int> StreamLink::both(const Peer& peer) const {

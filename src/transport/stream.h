@@ -14,7 +14,7 @@
 // Where a connection may alter bytes unnoticed (Setup::checks), every frame has a CRC-32C. It is
 // added up as the bytes arrive, and compared before the last of a frame's is delivered: a receive
 // of all that a peer sent at once is complete only if it is what was sent. A wrong one fails the
-// generation with DataError.
+// generation with DataError, as a connection does that finds out by itself (TLS).
 //
 // Borrows everything in Setup. Thread rule: one thread drives the link; fail(), failed(), failure()
 // and history() from any thread. Nothing blocks but wait().
@@ -113,12 +113,13 @@ class StreamLink final : public Link {
   /// Takes the next frame, reading more of the stream if there is less than one; false: none yet.
   bool next_frame(Peer& peer);
   bool refill(Peer& peer);
+  void note_state(Peer& peer, sys::Transfer::State state);
   /// Whether the operation the peer has announced last is ours; if not, fails the generation.
   bool agrees(Peer& peer);
   void report_disagreement(Peer& peer);
   void report_ahead(Peer& peer);
-  /// `what` the peer sent is not what arrived.
-  void report_altered(Peer& peer, const std::string& what);
+  /// What the peer sent for that operation is not what arrived.
+  void report_altered(Peer& peer, std::uint64_t sequence, const std::string& what);
   /// Takes these bytes of the data frame in progress into account; false: it is not as it was sent.
   bool passes(Peer& peer, std::span<const std::byte> bytes);
   /// This rank and the peer, as the generation calls them, ascending.
