@@ -1,5 +1,5 @@
-// CRC-32C (Castagnoli), the checksum of records and of frames. It finds every single flipped bit, and every burst of up
-// to 32 bits.
+// CRC-32C (Castagnoli), the checksum of records and of frames. It finds every single flipped bit,
+// and every burst of up to 32 bits.
 //
 //   crc32c(whole) == crc32c(second_part, crc32c(first_part))
 #pragma once

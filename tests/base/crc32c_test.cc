@@ -48,7 +48,8 @@ TEST(Crc32c, IsTheSamePieceByPiece) {
   const std::string_view whole = text;
   for (std::size_t piece = 1; piece < 700; piece += 1 + piece / 16) {
     std::uint32_t sum = 0;
-    for (std::size_t at = 0; at < whole.size(); at += piece) sum = crc(whole.substr(at, piece), sum);
+    for (std::size_t at = 0; at < whole.size(); at += piece)
+      sum = crc(whole.substr(at, piece), sum);
     EXPECT_EQ(sum, crc(whole)) << piece;
     EXPECT_EQ(crc("", sum), sum);
   }
