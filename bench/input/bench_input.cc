@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
+#include "base/crc32c.h"
 #include "bench/input/bare_parse.h"
 #include "bench/input/fashion_mnist_step.h"
 #include "bench/support/paired.h"
-#include "format/crc32c.h"
 #include "format/window.h"
 #include "lockstep/dataset.h"
 #include "lockstep/readers.h"
@@ -102,7 +102,7 @@ std::uint32_t read_and_sum(const std::string& path, std::vector<std::byte>& bloc
   for (;;) {
     const ssize_t got = ::read(file, block.data(), block.size());
     if (got <= 0) break;
-    sum ^= format::crc32c(std::span(block).first(static_cast<std::size_t>(got)));
+    sum ^= crc32c(std::span(block).first(static_cast<std::size_t>(got)));
   }
   ::close(file);
   return sum;

@@ -314,11 +314,14 @@ void Control::cut_off(Time now) {
 
 void Control::lose(Peer& peer, const std::string& how) {
   peer.lost = true;
-  propose({.standing = wire::Standing::proposal,
-           .origin = rank_,
-           .cause = Status(ErrorKind::peer_lost, Code::unavailable,
-                           fmt::format("{} {} (noticed by rank {})", name(peer), how, rank_),
-                           {peer.rank})},
+  const std::string text = fmt::format("{} {} (noticed by rank {})", name(peer), how, rank_);
+  Status cause(ErrorKind::peer_lost, Code::unavailable, text, {peer.rank});
+  if (peer.channel.altered()) {
+    // The peer is well: it is the way from there to here.
+    cause = Status(ErrorKind::data_error, Code::data_loss, text,
+                   {std::min(rank_, peer.rank), std::max(rank_, peer.rank)});
+  }
+  propose({.standing = wire::Standing::proposal, .origin = rank_, .cause = std::move(cause)},
           nullptr);
 }
 

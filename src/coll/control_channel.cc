@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/crc32c.h"
+
 namespace lockstep::coll {
 
 using sys::Transfer;
@@ -29,7 +31,8 @@ void ControlChannel::send(wire::FrameType type, std::span<const std::byte> paylo
   wire::encode({.type = type,
                 .generation = generation_,
                 .sequence = 0,
-                .length = static_cast<std::uint32_t>(payload.size())},
+                .length = static_cast<std::uint32_t>(payload.size()),
+                .crc = crc32c(payload)},
                std::span(queue_).subspan(start).first<wire::kHeaderBytes>());
   std::copy(payload.begin(), payload.end(),
             queue_.begin() + static_cast<std::ptrdiff_t>(start + wire::kHeaderBytes));
@@ -57,7 +60,8 @@ const wire::FrameReader* ControlChannel::next() {
     if (unread_.empty() && !refill()) return nullptr;
     const Event event = reader_.next(unread_);
     if (event == Event::more) continue;
-    if (event == Event::bad) {
+    altered_ = event == Event::altered;
+    if (event == Event::bad || event == Event::altered) {
       how_ = "sent an " + reader_.error().message();
     } else if (reader_.header().generation != generation_) {
       how_ = fmt::format("is in generation {}, not {}", reader_.header().generation, generation_);

@@ -1,5 +1,5 @@
-// ControlChannel: frames over one control connection, never blocking. Private to Control; one
-// thread.
+// ControlChannel: frames over one control connection, never blocking. They are few, so each has a
+// CRC-32C, whatever they travel over. Private to Control; one thread.
 #pragma once
 
 #include <array>
@@ -37,6 +37,8 @@ class ControlChannel {
   [[nodiscard]] bool over() const noexcept { return !how_.empty(); }
   /// How it came to an end: "died: its control connection closed without a goodbye".
   [[nodiscard]] const std::string& how() const noexcept { return how_; }
+  /// It did so because a frame was not what the peer had sent.
+  [[nodiscard]] bool altered() const noexcept { return altered_; }
   [[nodiscard]] std::string address() const { return connection_.peer(); }
 
  private:
@@ -48,10 +50,11 @@ class ControlChannel {
   std::size_t sent_ = 0;
   bool deaf_ = false;
   bool finished_ = false;
-  wire::FrameReader reader_;
+  wire::FrameReader reader_{wire::Check::crc32c};
   std::array<std::byte, 1024> inbox_;
   std::span<const std::byte> unread_;  // of inbox_
   bool heard_ = false;
+  bool altered_ = false;
   std::string how_;
 };
 

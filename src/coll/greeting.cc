@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/crc32c.h"
 #include "wire/abort.h"
 
 namespace lockstep::coll {
@@ -22,7 +23,8 @@ void Greeting::send(wire::FrameType type, std::span<const std::byte> payload) {
   wire::encode({.type = type,
                 .generation = 0,
                 .sequence = 0,
-                .length = static_cast<std::uint32_t>(payload.size())},
+                .length = static_cast<std::uint32_t>(payload.size()),
+                .crc = crc32c(payload)},
                header);
   outgoing_.insert(outgoing_.end(), header.begin(), header.end());
   outgoing_.insert(outgoing_.end(), payload.begin(), payload.end());
@@ -47,7 +49,7 @@ bool Greeting::next() {
   if (over()) return false;
   if (!has_header_) {
     if (!fill(head_)) return false;
-    if (const Status readable = wire::decode(head_, header_); !readable.ok()) {
+    if (const Status readable = wire::decode(head_, header_, wire::Check::crc32c); !readable.ok()) {
       how_ = is_tls(head_) ? "it speaks TLS: it was started with a key, and this rank without"
                            : readable.message();
       return false;
@@ -67,7 +69,9 @@ bool Greeting::next() {
   if (!fill(payload_)) return false;
   has_header_ = false;
   filled_ = 0;
-  return true;
+  const Status intact = wire::verify(header_, payload_);
+  how_ = intact.message();
+  return intact.ok();
 }
 
 bool Greeting::fill(std::span<std::byte> place) {

@@ -1,6 +1,6 @@
 // Greeting: frames over a connection whose later bytes belong to somebody else. It never reads
 // beyond the frame it was asked for and never blocks; ranks that join use it, and listeners for the
-// first frame of a caller.
+// first frame of a caller. Every frame has a CRC-32C.
 //
 // Borrows the connection. One thread.
 #pragma once

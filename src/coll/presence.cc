@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "coll/farewell.h"
+#include "coll/meeting.h"
 
 namespace lockstep::coll {
 namespace {
@@ -37,6 +38,7 @@ std::vector<std::string> names(const Roster& roster) {
 Presence::Presence(Setup setup)
     : roster_(std::move(setup.roster)),
       wire_(std::move(setup.wire)),
+      check_(setup.check),
       network_(std::move(setup.network)),
       doors_(std::move(setup.doors)),
       connections_(std::move(setup.control)),
@@ -73,6 +75,14 @@ void Presence::start() {
         const auto alive = self.lock();
         return !alive || alive->leaving_.load();
       });
+}
+
+wire::Check Presence::check_with(int rank) const {
+  // The lower one is called, see data_connection().
+  const wire::Hello& called = roster_.at(std::min(rank, roster_.rank));
+  const bool stays_here =
+      roster_.same_host(rank, roster_.rank) || is_unix(std::string(called.address_text()));
+  return stays_here ? wire::Check::none : check_;
 }
 
 void Presence::leave_group(std::uint64_t group, std::uint64_t next) noexcept {

@@ -34,8 +34,9 @@ class Presence : public std::enable_shared_from_this<Presence> {
     std::unique_ptr<sys::Network> network;
     std::vector<std::unique_ptr<Door>> doors;
     std::vector<std::unique_ptr<sys::Connection>> control;  // by rank; null but for control_peers
-    std::vector<Visitor> early;  // data connections that came before the thread
-    std::string wire = "tcp";    // what connects machines, in words
+    std::vector<Visitor> early;               // data connections that came before the thread
+    std::string wire = "tcp";                 // what connects machines, in words
+    wire::Check check = wire::Check::crc32c;  // of data that travels between machines
     Timing timing;
     bool compares_histories = false;
     /// Opens a connection to that rank, ready to send; it has not greeted yet. Null: try again.
@@ -55,6 +56,8 @@ class Presence : public std::enable_shared_from_this<Presence> {
 
   [[nodiscard]] const Roster& roster() const noexcept { return roster_; }
   [[nodiscard]] const std::string& wire() const noexcept { return wire_; }
+  /// What the frames of the data connection to this rank must have; that rank knows the same.
+  [[nodiscard]] wire::Check check_with(int rank) const;
   [[nodiscard]] sys::Network& network() noexcept { return *network_; }
   [[nodiscard]] transport::Failure& failure() noexcept { return failure_; }
   [[nodiscard]] transport::History& history() noexcept { return history_; }
@@ -88,6 +91,7 @@ class Presence : public std::enable_shared_from_this<Presence> {
 
   Roster roster_;
   std::string wire_;
+  wire::Check check_;
   std::unique_ptr<sys::Network> network_;
   std::vector<std::unique_ptr<Door>> doors_;
   std::vector<std::unique_ptr<sys::Connection>> connections_;

@@ -69,6 +69,7 @@ std::unique_ptr<StreamLink> stream_link(const std::shared_ptr<Presence>& presenc
             ? nullptr
             : std::make_unique<LazyConnection>(presence, group, member, std::move(turn)));
     setup.peers.push_back(streams->connections.back().get());
+    setup.checks.push_back(presence->check_with(member));
   }
   setup.rank = rank;
   setup.size = static_cast<int>(members.size());

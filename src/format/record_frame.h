@@ -9,7 +9,7 @@
 #include <optional>
 #include <span>
 
-#include "format/crc32c.h"
+#include "base/crc32c.h"
 
 namespace lockstep::format {
 
@@ -20,6 +20,12 @@ inline constexpr std::size_t kRecordFooter = 4;   // checksum of the data
 
 using RecordHeader = std::array<std::byte, kRecordHeader>;
 using RecordFooter = std::array<std::byte, kRecordFooter>;
+
+/// A checksum over bytes that hold checksums would be weak; so stored ones are turned and shifted.
+constexpr std::uint32_t masked(std::uint32_t crc) noexcept {
+  constexpr std::uint32_t kDelta = 0xa282ead8;
+  return ((crc >> 15) | (crc << 17)) + kDelta;
+}
 
 inline RecordHeader record_header(std::uint64_t length) noexcept {
   RecordHeader header;

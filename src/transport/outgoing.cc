@@ -4,6 +4,8 @@
 #include <cassert>
 #include <cstring>
 
+#include "base/crc32c.h"
+
 namespace lockstep::transport {
 
 void Outgoing::begin(const wire::Descriptor& descriptor) noexcept {
@@ -49,35 +51,42 @@ void Outgoing::stage() {
   staged_ = 0;
   sent_ = 0;
   if (!announced_) {
-    stage_header(wire::FrameType::operation, sizeof(descriptor_));
-    wire::encode(descriptor_,
-                 std::span(staging_).subspan(staged_).first<sizeof(wire::Descriptor)>());
-    staged_ += sizeof(descriptor_);
+    std::array<std::byte, sizeof(wire::Descriptor)> descriptor;
+    wire::encode(descriptor_, descriptor);
+    stage_header(wire::FrameType::operation, descriptor);
+    stage_bytes(descriptor);
     announced_ = true;
   }
+  const std::size_t most =
+      check_ == wire::Check::none ? wire::kMaxDataPayload : wire::kCheckedPayload;
   while (first_ < queue_.size() && room() >= wire::kHeaderBytes + kShort) {
     std::span<const std::byte>& next = queue_[first_];
     if (next.size() > kShort) {
-      body_ = next.first(std::min(next.size(), wire::kMaxDataPayload));
-      stage_header(wire::FrameType::data, body_.size());
+      body_ = next.first(std::min(next.size(), most));
+      stage_header(wire::FrameType::data, body_);
       next = next.subspan(body_.size());
       if (next.empty()) ++first_;
       return;
     }
-    stage_header(wire::FrameType::data, next.size());
-    std::memcpy(staging_.data() + staged_, next.data(), next.size());
-    staged_ += next.size();
+    stage_header(wire::FrameType::data, next);
+    stage_bytes(next);
     ++first_;
   }
 }
 
-void Outgoing::stage_header(wire::FrameType type, std::size_t length) noexcept {
-  wire::encode({.type = type,
-                .generation = generation_,
-                .sequence = descriptor_.sequence,
-                .length = static_cast<std::uint32_t>(length)},
-               std::span(staging_).subspan(staged_).first<wire::kHeaderBytes>());
+void Outgoing::stage_header(wire::FrameType type, std::span<const std::byte> payload) noexcept {
+  wire::Header header{.type = type,
+                      .generation = generation_,
+                      .sequence = descriptor_.sequence,
+                      .length = static_cast<std::uint32_t>(payload.size())};
+  if (check_ == wire::Check::crc32c) header.crc = crc32c(payload);
+  wire::encode(header, std::span(staging_).subspan(staged_).first<wire::kHeaderBytes>());
   staged_ += wire::kHeaderBytes;
+}
+
+void Outgoing::stage_bytes(std::span<const std::byte> bytes) noexcept {
+  std::memcpy(staging_.data() + staged_, bytes.data(), bytes.size());
+  staged_ += bytes.size();
 }
 
 }  // namespace lockstep::transport

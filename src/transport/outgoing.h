@@ -1,8 +1,9 @@
 // Outgoing: what still has to be written to one peer, in order, as frames.
 //
 // Headers, descriptors and short payloads are gathered in one small buffer, so that a small
-// operation leaves in one write; long payloads are written from where they lie. Private to
-// StreamLink; one thread.
+// operation leaves in one write; long payloads are written from where they lie. A checksum is
+// computed when the frame is made, right before its payload is written. Private to StreamLink; one
+// thread.
 #pragma once
 
 #include <array>
@@ -18,7 +19,8 @@ namespace lockstep::transport {
 
 class Outgoing {
  public:
-  explicit Outgoing(std::uint64_t generation) noexcept : generation_(generation) {}
+  Outgoing(std::uint64_t generation, wire::Check check) noexcept
+      : generation_(generation), check_(check) {}
 
   /// What is queued from now on belongs to this operation. Only while empty.
   void begin(const wire::Descriptor& descriptor) noexcept;
@@ -36,12 +38,14 @@ class Outgoing {
  private:
   void stage();
   [[nodiscard]] std::size_t room() const noexcept { return staging_.size() - staged_; }
-  void stage_header(wire::FrameType type, std::size_t length) noexcept;
+  void stage_header(wire::FrameType type, std::span<const std::byte> payload) noexcept;
+  void stage_bytes(std::span<const std::byte> bytes) noexcept;
 
   static constexpr std::size_t kShort = 1024;  // payloads up to this are copied
   static constexpr std::size_t kStaging = 2048;
 
   std::uint64_t generation_;
+  wire::Check check_;
   wire::Descriptor descriptor_;
   bool announced_ = false;
   std::vector<std::span<const std::byte>> queue_;  // from first_

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "base/crc32c.h"
 #include "transport/mismatch.h"
 #include "transport/outgoing.h"
 
@@ -23,8 +24,8 @@ constexpr const char* kSameCalls = "every rank must make the same calls in the s
 }  // namespace
 
 struct StreamLink::Peer {
-  Peer(int number, sys::Connection& its_connection, std::uint64_t generation)
-      : rank(number), connection(its_connection), outgoing(generation) {}
+  Peer(int number, sys::Connection& its_connection, std::uint64_t generation, wire::Check check)
+      : rank(number), connection(its_connection), outgoing(generation, check), reader(check) {}
 
   int rank;
   sys::Connection& connection;
@@ -40,10 +41,12 @@ struct StreamLink::Peer {
   std::array<std::byte, 4096> inbox;
   std::span<const std::byte> unread;  // of inbox
   wire::FrameReader reader;
-  std::uint64_t announced = 0;   // sequence of the last operation frame
-  wire::Descriptor descriptor;   // its payload
-  bool judged = true;            // that frame was found to agree with ours
+  std::uint64_t announced = 0;  // sequence of the last operation frame
+  wire::Descriptor descriptor;  // its payload
+  bool judged = true;           // that frame was found to agree with ours
+  std::uint64_t frame_at = 0;   // of all data of that operation, where the frame in progress begins
   std::size_t payload_left = 0;  // of the data frame in progress
+  std::uint32_t crc = 0;         // of what has arrived of it
 };
 
 StreamLink::StreamLink(const Setup& setup)
@@ -61,10 +64,14 @@ StreamLink::StreamLink(const Setup& setup)
       spin_(setup.spin),
       peers_(static_cast<std::size_t>(setup.size)) {
   assert(setup.peers.size() == peers_.size());
+  assert(setup.checks.empty() || setup.checks.size() == peers_.size());
   for (int peer = 0; peer < setup.size; ++peer) {
     sys::Connection* connection = setup.peers[static_cast<std::size_t>(peer)];
     if (connection == nullptr || peer == rank_) continue;
-    peers_[static_cast<std::size_t>(peer)] = std::make_unique<Peer>(peer, *connection, generation_);
+    const wire::Check check =
+        setup.checks.empty() ? wire::Check::none : setup.checks[static_cast<std::size_t>(peer)];
+    peers_[static_cast<std::size_t>(peer)] =
+        std::make_unique<Peer>(peer, *connection, generation_, check);
   }
 }
 
@@ -139,17 +146,30 @@ std::size_t StreamLink::receive(int from, std::span<std::byte> bytes) {
     if (peer.unread.empty() && into.size() >= peer.inbox.size()) {
       const Transfer transfer = peer.connection.read(into);
       now = transfer.bytes;
-      peer.over = transfer.state != Transfer::State::open;
+      note_state(peer, transfer.state);
     } else if (!peer.unread.empty() || refill(peer)) {
       now = std::min(into.size(), peer.unread.size());
       std::memcpy(into.data(), peer.unread.data(), now);
       peer.unread = peer.unread.subspan(now);
     }
+    if (now == 0 || !passes(peer, into.first(now))) break;
     moved += now;
-    peer.payload_left -= now;
-    if (now == 0) break;
   }
   return moved;
+}
+
+bool StreamLink::passes(Peer& peer, std::span<const std::byte> bytes) {
+  const wire::Header& header = peer.reader.header();
+  peer.payload_left -= bytes.size();
+  if (header.crc) peer.crc = crc32c(bytes, peer.crc);  // while they are in the cache
+  if (peer.payload_left > 0) return true;
+  const std::uint64_t begin = peer.frame_at;
+  peer.frame_at += header.length;
+  if (!header.crc || peer.crc == *header.crc) return true;
+  report_altered(
+      peer, header.sequence,
+      fmt::format("the CRC-32C of bytes {} to {} that it sent is wrong", begin, peer.frame_at - 1));
+  return false;
 }
 
 bool StreamLink::find_data(Peer& peer) {
@@ -172,6 +192,12 @@ bool StreamLink::next_frame(Peer& peer) {
     event = peer.reader.next(peer.unread);
   }
   const wire::Header& header = peer.reader.header();
+  if (event == Event::altered) {
+    report_altered(
+        peer, header.sequence,
+        fmt::format("the CRC-32C of a frame of type {} is wrong", static_cast<int>(header.type)));
+    return false;
+  }
   if (event == Event::bad) {
     condemn(peer,
             {ErrorKind::data_error,
@@ -193,6 +219,7 @@ bool StreamLink::next_frame(Peer& peer) {
   }
   if (event == Event::data && header.sequence == peer.announced) {
     peer.payload_left = header.length;
+    peer.crc = 0;
     return true;
   }
   if (header.type == wire::FrameType::operation) {
@@ -200,6 +227,7 @@ bool StreamLink::next_frame(Peer& peer) {
     if (peer.descriptor.sequence == header.sequence && header.sequence > peer.announced) {
       peer.announced = header.sequence;
       peer.judged = false;
+      peer.frame_at = 0;
       return true;
     }
   }
@@ -217,9 +245,17 @@ bool StreamLink::refill(Peer& peer) {
   assert(peer.unread.empty());
   if (peer.over) return false;
   const Transfer transfer = peer.connection.read(peer.inbox);
-  peer.over = transfer.state != Transfer::State::open;
+  note_state(peer, transfer.state);
   peer.unread = std::span(peer.inbox).first(transfer.bytes);
   return transfer.bytes > 0;
+}
+
+void StreamLink::note_state(Peer& peer, Transfer::State state) {
+  peer.over = state != Transfer::State::open;
+  if (state != Transfer::State::broken) return;
+  // TLS looks at what it carries. Both ranks live, so nobody else would end the wait.
+  const Status why = peer.connection.error();
+  if (why.kind() == ErrorKind::data_error) report_altered(peer, sequence_, why.message());
 }
 
 bool StreamLink::agrees(Peer& peer) {
@@ -275,6 +311,17 @@ void StreamLink::report_ahead(Peer& peer) {
                        wire::describe(descriptor_), member(peer.rank), peer.announced,
                        wire::describe(peer.descriptor), kSameCalls),
            both(peer)});
+}
+
+void StreamLink::report_altered(Peer& peer, std::uint64_t sequence, const std::string& what) {
+  condemn(peer, {ErrorKind::data_error, Code::data_loss,
+                 fmt::format(
+                     "operation {}{} was altered on its way from rank {} ({}) to rank {}: {}; look "
+                     "for a fault in the network between the two machines or in their memory",
+                     sequence,
+                     sequence == sequence_ ? fmt::format(" ({})", wire::describe(descriptor_)) : "",
+                     member(peer.rank), peer.connection.peer(), member(rank_), what),
+                 both(peer)});
 }
 
 std::vector<int> StreamLink::both(const Peer& peer) const {

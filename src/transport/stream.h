@@ -11,6 +11,11 @@
 // operations that need it stay pending. The control plane (coll/control.h) tells who died; the rank
 // whose sockets closed first may just have failed because of another.
 //
+// Where a connection may alter bytes unnoticed (Setup::checks), every frame has a CRC-32C. It is
+// added up as the bytes arrive, and compared before the last of a frame's is delivered: a receive
+// of all that a peer sent at once is complete only if it is what was sent. A wrong one fails the
+// generation with DataError, as a connection does that finds out by itself (TLS).
+//
 // Borrows everything in Setup. Thread rule: one thread drives the link; fail(), failed(), failure()
 // and history() from any thread. Nothing blocks but wait().
 #pragma once
@@ -21,6 +26,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -41,10 +47,11 @@ class StreamLink final : public Link {
     std::uint64_t generation = 0;
     Failure* failure = nullptr;
     const Clock* clock = nullptr;
-    std::vector<sys::Connection*> peers;  // by rank; null: never used
-    sys::Poller* poller = nullptr;        // for wait(); null: wait() polls
-    History* history = nullptr;           // null: one of its own
-    std::vector<int> members = {};        // ranks of the generation; empty: the group is all
+    std::vector<sys::Connection*> peers;   // by rank; null: never used
+    std::vector<wire::Check> checks = {};  // by rank, the same at both ends; empty: none
+    sys::Poller* poller = nullptr;         // for wait(); null: wait() polls
+    History* history = nullptr;            // null: one of its own
+    std::vector<int> members = {};         // ranks of the generation; empty: the group is all
     /// Why this rank, for which the operation waits, will never come; ok if it may. `over`: its
     /// data connection is at its end.
     std::function<Status(int rank, const wire::Descriptor& operation, bool over)> gone = {};
@@ -107,10 +114,15 @@ class StreamLink final : public Link {
   /// Takes the next frame, reading more of the stream if there is less than one; false: none yet.
   bool next_frame(Peer& peer);
   bool refill(Peer& peer);
+  void note_state(Peer& peer, sys::Transfer::State state);
   /// Whether the operation the peer has announced last is ours; if not, fails the generation.
   bool agrees(Peer& peer);
   void report_disagreement(Peer& peer);
   void report_ahead(Peer& peer);
+  /// What the peer sent for that operation is not what arrived.
+  void report_altered(Peer& peer, std::uint64_t sequence, const std::string& what);
+  /// Takes these bytes of the data frame in progress into account; false: it is not as it was sent.
+  bool passes(Peer& peer, std::span<const std::byte> bytes);
   /// This rank and the peer, as the generation calls them, ascending.
   [[nodiscard]] std::vector<int> both(const Peer& peer) const;
   void condemn(Peer& peer, const Status& why);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/crc32c.h"
 #include "wire/bytes.h"
 #include "wire/hello.h"
 
@@ -17,8 +18,9 @@ namespace lockstep::wire {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x5446534C;  // "LSFT" as it lies on the wire
-constexpr std::uint8_t kVersion = 1;
-constexpr std::size_t kCheckAt = 28;
+constexpr std::uint8_t kVersion = 2;
+constexpr std::uint16_t kHasCrc = 1;
+constexpr std::size_t kCheckAt = 32;
 
 Status bad(std::string what) {
   return {ErrorKind::data_error, Code::data_loss,
@@ -61,29 +63,32 @@ void encode(const Header& header, std::span<std::byte, kHeaderBytes> into) noexc
   put(at, kMagic);
   put(at + 4, kVersion);
   put(at + 5, header.type);
-  put(at + 6, std::uint16_t{0});
+  put(at + 6, header.crc ? kHasCrc : std::uint16_t{0});
   put(at + 8, header.generation);
   put(at + 16, header.sequence);
   put(at + 24, header.length);
+  put(at + 28, header.crc.value_or(0));
   put(at + kCheckAt, XXH32(at, kCheckAt, kMagic));
 }
 
-Status decode(std::span<const std::byte, kHeaderBytes> bytes, Header& header) {
+Status decode(std::span<const std::byte, kHeaderBytes> bytes, Header& header, Check due) {
   const std::byte* at = bytes.data();
   if (get<std::uint32_t>(at) != kMagic) {
     return bad(fmt::format("magic is {:08x}, not {:08x}", get<std::uint32_t>(at), kMagic));
   }
-  if (get<std::uint32_t>(at + kCheckAt) != XXH32(at, kCheckAt, kMagic)) {
-    return bad("the header's check is wrong");
-  }
+  // Before the check, which another version may have elsewhere.
   if (get<std::uint8_t>(at + 4) != kVersion) {
     return bad(fmt::format("version is {}, not {}", get<std::uint8_t>(at + 4), kVersion));
+  }
+  if (get<std::uint32_t>(at + kCheckAt) != XXH32(at, kCheckAt, kMagic)) {
+    return bad("the header's check is wrong");
   }
   const auto type = get<std::uint8_t>(at + 5);
   if (type < static_cast<int>(FrameType::operation) || type > static_cast<int>(kLastFrameType)) {
     return bad(fmt::format("type {} is unknown", type));
   }
-  if (get<std::uint16_t>(at + 6) != 0) return bad("flags are set that this version does not know");
+  const auto flags = get<std::uint16_t>(at + 6);
+  if ((flags & ~kHasCrc) != 0) return bad("flags are set that this version does not know");
   header.type = static_cast<FrameType>(type);
   header.generation = get<std::uint64_t>(at + 8);
   header.sequence = get<std::uint64_t>(at + 16);
@@ -91,7 +96,16 @@ Status decode(std::span<const std::byte, kHeaderBytes> bytes, Header& header) {
   if (!plausible(header.type, header.length)) {
     return bad(fmt::format("length {} is impossible for type {}", header.length, type));
   }
+  header.crc.reset();
+  if ((flags & kHasCrc) != 0) header.crc = get<std::uint32_t>(at + 28);
+  if (due == Check::crc32c && !header.crc) return bad("it has no CRC-32C of its payload");
   return {};
+}
+
+Status verify(const Header& header, std::span<const std::byte> payload) {
+  if (!header.crc || *header.crc == crc32c(payload)) return {};
+  return {ErrorKind::data_error, Code::data_loss,
+          "unreadable frame: the CRC-32C of its payload is wrong; it was altered on its way"};
 }
 
 void encode(const Descriptor& descriptor, std::span<std::byte, sizeof(Descriptor)> into) noexcept {
@@ -144,7 +158,7 @@ FrameReader::Event FrameReader::next(std::span<const std::byte>& bytes) {
   if (!error_.ok()) return Event::bad;
   if (!header_known_) {
     if (!fill(bytes, kHeaderBytes)) return Event::more;
-    error_ = decode(std::span(buffer_).first<kHeaderBytes>(), header_);
+    error_ = decode(std::span(buffer_).first<kHeaderBytes>(), header_, due_);
     if (!error_.ok()) return Event::bad;
     if (header_.type == FrameType::data) {
       filled_ = 0;
@@ -155,7 +169,8 @@ FrameReader::Event FrameReader::next(std::span<const std::byte>& bytes) {
   if (!fill(bytes, kHeaderBytes + header_.length)) return Event::more;
   filled_ = 0;
   header_known_ = false;
-  return Event::frame;
+  error_ = verify(header_, payload());
+  return error_.ok() ? Event::frame : Event::altered;
 }
 
 bool FrameReader::fill(std::span<const std::byte>& bytes, std::size_t size) noexcept {

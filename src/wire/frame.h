@@ -1,17 +1,21 @@
 // Frame: how everything travels between two ranks, on data and on control connections.
 //
-// A frame is a header of 32 bytes, little endian, and `length` bytes of payload:
+// A frame is a header of 36 bytes, little endian, and `length` bytes of payload:
 //
-//   0 magic  4 version  5 type  6 flags  8 generation  16 sequence  24 length  28 check
+//   0 magic  4 version  5 type  6 flags  8 generation  16 sequence  24 length  28 crc  32 check
 //
 // The check is a 32-bit hash of the bytes before it; changing one word of a header always changes
 // it. Payloads are fixed in size or bounded by 4 KiB, except data, which goes straight into memory
 // that somebody has posted: nothing is ever allocated from a length that came over the wire.
 //
+// Where nothing below sees to it that what is read is what was written (plain TCP; not TLS, not the
+// memory of one machine), the header has the CRC-32C of the payload, and the first flag says so. It
+// stands before the payload, so that who has read the last byte knows at once whether all is well.
+//
 //   std::array<std::byte, kHeaderBytes> bytes;
 //   encode({.type = FrameType::data, .generation = 1, .sequence = 7, .length = 100}, bytes);
 //
-//   FrameReader reader;                       // any number of bytes at a time
+//   FrameReader reader(Check::crc32c);        // any number of bytes at a time
 //   while (reader.next(arrived) == FrameReader::Event::frame) handle(reader.header(), ...);
 //
 // Thread rule: one thread a reader.
@@ -20,6 +24,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -42,17 +47,23 @@ enum class FrameType : std::uint8_t {
 };
 inline constexpr FrameType kLastFrameType = FrameType::standings;
 
+/// Whether the frames of a connection must have a CRC-32C of their payloads.
+enum class Check : std::uint8_t { none, crc32c };
+
 struct Header {
   FrameType type = FrameType::data;
   std::uint64_t generation = 0;
   std::uint64_t sequence = 0;  // operation and data: of the operation; else 0
   std::uint32_t length = 0;
+  std::optional<std::uint32_t> crc = {};  // of the payload
   friend bool operator==(const Header&, const Header&) = default;
 };
 
-inline constexpr std::size_t kHeaderBytes = 32;
+inline constexpr std::size_t kHeaderBytes = 36;
 inline constexpr std::size_t kMaxControlPayload = 4096;
 inline constexpr std::size_t kMaxDataPayload = std::size_t{1} << 30;
+/// Of data frames with a CRC: so much stays in a cache between its checksum and its transfer.
+inline constexpr std::size_t kCheckedPayload = std::size_t{256} << 10;
 
 /// Where a rank stands: the last operation it has begun (sequence 0: none) and a digest of all it
 /// has asked for up to there.
@@ -88,8 +99,12 @@ inline constexpr std::size_t kPulseBytes = sizeof(Descriptor) + 8;
 inline constexpr std::size_t kGoodbyeBytes = 16 + kPulseBytes;
 
 void encode(const Header& header, std::span<std::byte, kHeaderBytes> into) noexcept;
-/// DataError naming the field that is wrong: magic, check, version, type, flags or length.
-Status decode(std::span<const std::byte, kHeaderBytes> bytes, Header& header);
+/// DataError naming the field that is wrong: magic, version, check, type, flags or length; or that
+/// the CRC is missing where it is due.
+Status decode(std::span<const std::byte, kHeaderBytes> bytes, Header& header,
+              Check due = Check::none);
+/// DataError if the header has another CRC than this payload.
+Status verify(const Header& header, std::span<const std::byte> payload);
 
 void encode(const Descriptor& descriptor, std::span<std::byte, sizeof(Descriptor)> into) noexcept;
 Descriptor decode_descriptor(std::span<const std::byte, sizeof(Descriptor)> bytes) noexcept;
@@ -107,12 +122,16 @@ std::vector<std::byte> encode_standings(std::span<const std::uint64_t> begun);
 class FrameReader {
  public:
   enum class Event : std::uint8_t {
-    more,   // all given bytes are taken and no frame is complete
-    frame,  // a frame other than data: header() and payload(), good until the next call
-    data,   // a data frame begins: the next header().length bytes of the stream are the caller's
-            // to take, before it calls next() again
-    bad,    // error() says why; final
+    more,     // all given bytes are taken and no frame is complete
+    frame,    // a frame other than data: header() and payload(), good until the next call
+    data,     // a data frame begins: the next header().length bytes of the stream are the caller's
+              // to take, and to compare with header().crc, before it calls next() again
+    altered,  // a frame other than data is not as it was sent, but for its header(); final
+    bad,      // error() says why; final
   };
+
+  /// `due`: frames without a CRC are refused. One that is there always counts.
+  explicit FrameReader(Check due = Check::none) noexcept : due_(due) {}
 
   /// Takes bytes from the front of `bytes`, as few as it needs.
   Event next(std::span<const std::byte>& bytes);
@@ -133,6 +152,7 @@ class FrameReader {
   /// Fills the buffer up to `size` bytes; true when it holds them.
   bool fill(std::span<const std::byte>& bytes, std::size_t size) noexcept;
 
+  Check due_;
   std::array<std::byte, kHeaderBytes + kMaxControlPayload> buffer_;
   std::size_t filled_ = 0;
   bool header_known_ = false;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/crc32c.h"
 #include "sys/net.h"
 #include "wire/frame.h"
 #include "wire/hello.h"
@@ -85,7 +86,8 @@ inline std::vector<std::byte> frame(wire::FrameType type, std::span<const std::b
   wire::encode({.type = type,
                 .generation = 0,
                 .sequence = 0,
-                .length = static_cast<std::uint32_t>(payload.size())},
+                .length = static_cast<std::uint32_t>(payload.size()),
+                .crc = crc32c(payload)},
                std::span(bytes).first<wire::kHeaderBytes>());
   bytes.insert(bytes.end(), payload.begin(), payload.end());
   return bytes;

@@ -97,7 +97,8 @@ void write_frames(const std::string& tests) {
   seeds.add("abort", {31}, abort_frame());
   seeds.add("hello-then-ready", {7}, joined({good_greeting(), frame(FrameType::ready, {})}));
   seeds.add("notice", {0}, frame(FrameType::notice, text("rank 1 is missing")));
-  seeds.add("wrong-check", {63}, with(abort_frame(), 28, 0));
+  seeds.add("wrong-check", {63}, with(abort_frame(), 32, 0));
+  seeds.add("altered", {63}, with(abort_frame(), wire::kHeaderBytes + 20, 0));
   seeds.add("wrong-length", {191}, with(abort_frame(), 24, 255));
   seeds.add("unknown-type", {63}, with(good_greeting(), 5, 200));
   seeds.add("cut-off", {63}, first_of(good_greeting(), 100));

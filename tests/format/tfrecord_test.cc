@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "format/crc32c.h"
 #include "format/record_frame.h"
 #include "lockstep/error.h"
 #include "tests/format/files.h"
@@ -65,34 +64,6 @@ std::string flipped(std::string bytes, std::size_t bit) {
 std::string damaged(std::string bytes, std::size_t at) { return flipped(std::move(bytes), 8 * at); }
 
 const Records kThree = {"first", "", std::string("3\0rd", 4)};
-
-TEST(Crc32c, HasTheKnownValues) {
-  const auto crc = [](std::string_view text) {
-    return format::crc32c(std::as_bytes(std::span(text)));
-  };
-  EXPECT_EQ(crc("123456789"), 0xe3069283U);
-  EXPECT_EQ(crc(""), 0U);
-  EXPECT_EQ(crc(std::string(32, '\0')), 0x8a9136aaU);  // RFC 3720, B.4
-  EXPECT_EQ(crc(std::string(32, '\xff')), 0x62a8ab43U);
-}
-
-/// Bit by bit.
-std::uint32_t slow_crc32c(std::string_view text) {
-  std::uint32_t crc = ~std::uint32_t{0};
-  for (const char byte : text) {
-    crc ^= static_cast<unsigned char>(byte);
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0x82f63b78U : 0U);
-  }
-  return ~crc;
-}
-
-TEST(Crc32c, IsTheSameForEveryLengthAndAlignment) {
-  const std::string text = sample_text(2000);
-  for (std::size_t size = 0; size < 700; ++size) {
-    const std::string_view part = std::string_view(text).substr(size % 9, size);
-    EXPECT_EQ(format::crc32c(std::as_bytes(std::span(part))), slow_crc32c(part)) << size;
-  }
-}
 
 // The bytes follow from the definition of the format, with a checksum computed bit by bit.
 TEST(RecordWriter, WritesTheBytesTensorFlowReads) {

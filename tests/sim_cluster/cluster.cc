@@ -150,13 +150,14 @@ class StreamCluster {
       }
       auto& member = members_.emplace_back(
           std::make_unique<Member>(schedule, rank, hides && rank == schedule.victim));
-      member->link = std::make_unique<transport::StreamLink>(
-          transport::StreamLink::Setup{.rank = rank,
-                                       .size = schedule.ranks(),
-                                       .generation = 1,
-                                       .failure = &member->failure,
-                                       .clock = &world_,
-                                       .peers = borrow(data_[r])});
+      member->link = std::make_unique<transport::StreamLink>(transport::StreamLink::Setup{
+          .rank = rank,
+          .size = schedule.ranks(),
+          .generation = 1,
+          .failure = &member->failure,
+          .clock = &world_,
+          .peers = borrow(data_[r]),
+          .checks = std::vector(data_[r].size(), wire::Check::crc32c)});
       member->control =
           std::make_unique<coll::Control>(coll::Control::Setup{.rank = rank,
                                                                .size = schedule.ranks(),

@@ -9,92 +9,30 @@
 #include <optional>
 #include <random>
 
-#include "lockstep/dtype.h"
-#include "tests/sim_cluster/mesh.h"
+#include "base/crc32c.h"
+#include "tests/transport/streams.h"
 
 namespace lockstep::transport {
 namespace {
 
 using simulated::borrow;
 using simulated::host;
-using simulated::make_mesh;
 using std::chrono_literals::operator""ms;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using Bytes = std::vector<std::byte>;
 
-Bytes pattern(std::size_t size, int seed = 0) {
-  Bytes bytes(size);
-  for (std::size_t i = 0; i < size; ++i) {
-    bytes[i] = static_cast<std::byte>((i * 131 + i / 251 + static_cast<std::size_t>(seed)) & 0xFF);
-  }
-  return bytes;
-}
-
-wire::Descriptor broadcast(std::uint64_t sequence, int root = 0, const char* name = "") {
-  wire::Descriptor d;
-  d.sequence = sequence;
-  d.kind = 2;
-  d.dtype = static_cast<std::uint8_t>(DType::float32);
-  d.count = 7;
-  d.root = root;
-  d.name = wire::Name(name);
-  return d;
-}
-
-class Streams : public testing::Test {
+/// With and without checksums.
+class Streams : public StreamsFixture, public testing::WithParamInterface<wire::Check> {
  protected:
-  void start(int size, sim::LinkOptions links = {}) {
-    links_.clear();
-    mesh_.clear();
-    network_.reset();
-    world_.emplace(1);
-    network_ = std::make_unique<sim::Network>(*world_, links);
-    mesh_ = make_mesh(*world_, *network_, size, 4000, [](int, int) { return true; });
-    failures_ = std::vector<Failure>(static_cast<std::size_t>(size));
-    for (int rank = 0; rank < size; ++rank) {
-      links_.push_back(std::make_unique<StreamLink>(
-          StreamLink::Setup{.rank = rank,
-                            .size = size,
-                            .generation = 5,
-                            .failure = &failures_[static_cast<std::size_t>(rank)],
-                            .clock = &*world_,
-                            .peers = borrow(mesh_[static_cast<std::size_t>(rank)]),
-                            .members = members_}));
-    }
-  }
-  StreamLink& link(int rank) { return *links_[static_cast<std::size_t>(rank)]; }
-  sys::Connection& raw(int rank, int peer) {
-    return *mesh_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(peer)];
-  }
-  void begin_all(const wire::Descriptor& descriptor) {
-    for (auto& l : links_) l->begin(descriptor, {}, 0);
-  }
-  /// Receives exactly `size` bytes in one posted span.
-  Bytes receive(int rank, int from, std::size_t size) {
-    Bytes bytes(size);
-    std::size_t got = 0;
-    // A round may move headers only; four of them in a row without a byte or an event move none.
-    for (int idle = 0; idle < 4 && got < size && !link(rank).failed();) {
-      for (auto& l : links_) l->end();
-      const std::size_t now = link(rank).receive(from, std::span(bytes).subspan(got));
-      got += now;
-      idle = now > 0 || world_->step() ? 0 : idle + 1;
-    }
-    bytes.resize(got);
-    return bytes;
-  }
-  void settle() { world_->run_for(10ms); }
-
-  std::optional<sim::World> world_;
-  std::unique_ptr<sim::Network> network_;
-  simulated::Mesh mesh_;
-  std::vector<Failure> failures_;
-  std::vector<std::unique_ptr<StreamLink>> links_;
-  std::vector<int> members_;  // of the links that start() makes
+  Streams() { check_ = GetParam(); }
 };
 
-TEST_F(Streams, MovesBytes) {
+INSTANTIATE_TEST_SUITE_P(With, Streams, testing::Values(wire::Check::none, wire::Check::crc32c),
+                         [](const auto& check) {
+                           return check.param == wire::Check::none ? "NoCheck" : "Crc32c";
+                         });
+
+TEST_P(Streams, MovesBytes) {
   start(2);
   begin_all(broadcast(1));
   const Bytes sent = pattern(100);
@@ -104,7 +42,7 @@ TEST_F(Streams, MovesBytes) {
   EXPECT_EQ(link(1).end(), kNobody);
 }
 
-TEST_F(Streams, MovesMoreThanTheConnectionHolds) {
+TEST_P(Streams, MovesMoreThanTheConnectionHolds) {
   start(2, {.buffer = 1000});
   begin_all(broadcast(1));
   const Bytes sent = pattern(100'000);
@@ -124,7 +62,7 @@ TEST_F(Streams, MovesMoreThanTheConnectionHolds) {
   EXPECT_EQ(link(0).end(), kNobody);
 }
 
-TEST_F(Streams, BothMaySendFirst) {
+TEST_P(Streams, BothMaySendFirst) {
   start(2, {.buffer = 64});
   begin_all(broadcast(1));
   std::vector<Bytes> sent;
@@ -141,7 +79,7 @@ TEST_F(Streams, BothMaySendFirst) {
 }
 
 // Sender and receiver cut the same bytes differently, and so does the network.
-TEST_F(Streams, AnyCutsOnBothSides) {
+TEST_P(Streams, AnyCutsOnBothSides) {
   std::mt19937 random(7);
   for (const std::size_t piece :
        {std::size_t{1}, std::size_t{3}, std::size_t{700}, std::size_t{0}}) {
@@ -169,7 +107,7 @@ TEST_F(Streams, AnyCutsOnBothSides) {
   }
 }
 
-TEST_F(Streams, APeerAheadIsLeftInItsConnection) {
+TEST_P(Streams, APeerAheadIsLeftInItsConnection) {
   start(2, {.buffer = 20'000});
   begin_all(broadcast(1));
   const Bytes first = pattern(10, 1);
@@ -187,7 +125,7 @@ TEST_F(Streams, APeerAheadIsLeftInItsConnection) {
   EXPECT_EQ(receive(1, 0, second.size()), second);
 }
 
-TEST_F(Streams, AnotherNameIsAnotherOperation) {
+TEST_P(Streams, AnotherNameIsAnotherOperation) {
   start(2);
   link(0).begin(broadcast(1, 0, "w"), {}, 0);
   link(1).begin(broadcast(1, 0, "weight"), {}, 0);
@@ -197,7 +135,7 @@ TEST_F(Streams, AnotherNameIsAnotherOperation) {
   EXPECT_EQ(link(1).receive(0, into), 0U);
 }
 
-TEST_F(Streams, DisagreementIsFoundBeforeAnyByteIsDelivered) {
+TEST_P(Streams, DisagreementIsFoundBeforeAnyByteIsDelivered) {
   start(3);
   link(0).begin(broadcast(1, 0, "w"), {}, 0);
   link(2).begin(broadcast(1, 1, "w"), {}, 0);
@@ -216,7 +154,7 @@ TEST_F(Streams, DisagreementIsFoundBeforeAnyByteIsDelivered) {
   EXPECT_EQ(link(2).receive(0, into), 0U);
 }
 
-TEST_F(Streams, TheOddOneOutIsBlamedAlone) {
+TEST_P(Streams, TheOddOneOutIsBlamedAlone) {
   start(3);
   link(0).begin(broadcast(1, 1), {}, 0);
   link(1).begin(broadcast(1, 0), {}, 0);
@@ -229,7 +167,7 @@ TEST_F(Streams, TheOddOneOutIsBlamedAlone) {
   EXPECT_THAT(link(2).failure().culprits(), ElementsAre(0));
 }
 
-TEST_F(Streams, BytesOfAnOperationThatIsOverHereAreAMismatch) {
+TEST_P(Streams, BytesOfAnOperationThatIsOverHereAreAMismatch) {
   start(2);
   // Both think they are the root: both send, nobody receives.
   link(0).begin(broadcast(1, 0), {}, 0);
@@ -248,7 +186,7 @@ TEST_F(Streams, BytesOfAnOperationThatIsOverHereAreAMismatch) {
   EXPECT_THAT(link(1).failure().message(), HasSubstr("rank 1: broadcast float32[7] root 1"));
 }
 
-TEST_F(Streams, APeerThatWentOnWithoutSendingIsAMismatch) {
+TEST_P(Streams, APeerThatWentOnWithoutSendingIsAMismatch) {
   start(2);
   begin_all(broadcast(1));
   link(0).begin(broadcast(2, 0, "next"), {}, 0);
@@ -263,7 +201,7 @@ TEST_F(Streams, APeerThatWentOnWithoutSendingIsAMismatch) {
   EXPECT_THAT(link(1).failure().message(), HasSubstr("\"next\""));
 }
 
-TEST_F(Streams, ADeadConnectionMakesASuspectAndNoVerdict) {
+TEST_P(Streams, ADeadConnectionMakesASuspectAndNoVerdict) {
   start(2);
   begin_all(broadcast(1));
   network_->kill(host(0));
@@ -277,7 +215,7 @@ TEST_F(Streams, ADeadConnectionMakesASuspectAndNoVerdict) {
   EXPECT_FALSE(link(1).failed());
 }
 
-TEST_F(Streams, WhatArrivedBeforeAnOrderlyEndCounts) {
+TEST_P(Streams, WhatArrivedBeforeAnOrderlyEndCounts) {
   start(2);
   begin_all(broadcast(1));
   link(0).send(1, pattern(28));
@@ -286,7 +224,7 @@ TEST_F(Streams, WhatArrivedBeforeAnOrderlyEndCounts) {
   EXPECT_EQ(receive(1, 0, 28), pattern(28));
 }
 
-TEST_F(Streams, GarbageNamesTheRankThatSentIt) {
+TEST_P(Streams, GarbageNamesTheRankThatSentIt) {
   start(2);
   begin_all(broadcast(1));
   (void)raw(0, 1).write(pattern(64));
@@ -299,11 +237,12 @@ TEST_F(Streams, GarbageNamesTheRankThatSentIt) {
   EXPECT_THAT(link(1).failure().message(), HasSubstr("magic"));
 }
 
-TEST_F(Streams, RefusesFramesThatDoNotBelong) {
+TEST_P(Streams, RefusesFramesThatDoNotBelong) {
   const auto sends = [&](wire::Header header, std::size_t payload) {
     start(2);
     begin_all(broadcast(1));
     std::array<std::byte, wire::kHeaderBytes> bytes;
+    if (GetParam() == wire::Check::crc32c) header.crc = crc32c(Bytes(payload));
     wire::encode(header, bytes);
     (void)raw(0, 1).write(bytes);
     (void)raw(0, 1).write(Bytes(payload));
@@ -323,7 +262,7 @@ TEST_F(Streams, RefusesFramesThatDoNotBelong) {
 }
 
 // Users know ranks by their numbers in the outermost group.
-TEST_F(Streams, ASubgroupNamesRanksAsTheGenerationDoes) {
+TEST_P(Streams, ASubgroupNamesRanksAsTheGenerationDoes) {
   members_ = {4, 6, 7};
   const auto failure_of_two = [&] {
     settle();
@@ -331,10 +270,11 @@ TEST_F(Streams, ASubgroupNamesRanksAsTheGenerationDoes) {
     EXPECT_EQ(link(2).receive(0, into), 0U);
     return link(2).failure();
   };
-  const auto sends = [&](const wire::Header& header) {
+  const auto sends = [&](wire::Header header) {
     start(3);
     begin_all(broadcast(1));
     std::array<std::byte, wire::kHeaderBytes> bytes;
+    if (GetParam() == wire::Check::crc32c) header.crc = 0;
     wire::encode(header, bytes);
     (void)raw(0, 2).write(bytes);
     return failure_of_two();
@@ -379,7 +319,7 @@ TEST_F(Streams, ASubgroupNamesRanksAsTheGenerationDoes) {
   EXPECT_THAT(why.culprits(), ElementsAre(4, 7)) << "bytes that nobody expected";
 }
 
-TEST_F(Streams, AfterAFailureNothingMoves) {
+TEST_P(Streams, AfterAFailureNothingMoves) {
   start(2);
   begin_all(broadcast(1));
   link(0).send(1, pattern(28));
@@ -390,7 +330,7 @@ TEST_F(Streams, AfterAFailureNothingMoves) {
   EXPECT_EQ(link(1).failure().message(), "enough");
 }
 
-TEST_F(Streams, WaitEndsWithTheOperationTheFailureOrTheDeadline) {
+TEST_P(Streams, WaitEndsWithTheOperationTheFailureOrTheDeadline) {
   start(2);
   EXPECT_TRUE(link(0).wait(
       1, [] { return true; }, Deadline::never()));
@@ -401,7 +341,7 @@ TEST_F(Streams, WaitEndsWithTheOperationTheFailureOrTheDeadline) {
       1, [] { return false; }, Deadline::never()));
 }
 
-TEST_F(Streams, WaitSleepsAtThePoller) {
+TEST_P(Streams, WaitSleepsAtThePoller) {
   start(2);
   const auto poller = network_->at(host(1)).poller();
   Failure failure;
@@ -411,6 +351,7 @@ TEST_F(Streams, WaitSleepsAtThePoller) {
                       .failure = &failure,
                       .clock = &*world_,
                       .peers = borrow(mesh_[1]),
+                      .checks = {GetParam(), GetParam()},
                       .poller = poller.get()});
   link(0).begin(broadcast(1), {}, 0);
   sleeper.begin(broadcast(1), {}, 0);

@@ -1,7 +1,8 @@
 // Any bytes, in pieces of any size: the reader finds frames or an error, reads nothing it was not
 // given and never gives out a payload larger than a control frame may have; what the payloads hold
 // is read or refused. The first byte chooses the size of the pieces. With its highest bit set the
-// frames get headers that are in order, since nobody guesses their check.
+// frames get headers that are in order, since nobody guesses their check; some of them with a CRC
+// that is right, some with one that is not.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/crc32c.h"
 #include "wire/abort.h"
 #include "wire/frame.h"
 #include "wire/hello.h"
@@ -53,9 +55,12 @@ void repair(std::span<std::byte> stream) {
     header.generation = byte(8);
     header.sequence = byte(16);
     header.length = length_for(header.type, byte(24) | byte(25) << 8U);
+    const auto behind = stream.subspan(kHeaderBytes);
+    const auto payload = behind.first(std::min<std::size_t>(header.length, behind.size()));
+    if (byte(7) % 4 == 1) header.crc = lockstep::crc32c(payload);
+    if (byte(7) % 4 == 2) header.crc = byte(28);
     encode(header, stream.first<kHeaderBytes>());
-    stream = stream.subspan(kHeaderBytes);
-    stream = stream.subspan(std::min<std::size_t>(header.length, stream.size()));
+    stream = behind.subspan(payload.size());
   }
 }
 
@@ -129,6 +134,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       if (bytes.empty()) break;
       const std::size_t before = bytes.size();
       switch (reader.next(bytes)) {
+        case FrameReader::Event::altered:
         case FrameReader::Event::bad:
           if (reader.error().ok()) std::abort();
           return 0;
@@ -136,6 +142,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
           skip = reader.header().length;
           break;
         case FrameReader::Event::frame:
+          if (!verify(reader.header(), reader.payload()).ok()) std::abort();
           look_at(reader);
           break;
         case FrameReader::Event::more:

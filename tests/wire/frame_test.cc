@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <cstring>
 #include <initializer_list>
+#include <optional>
 #include <vector>
+
+#include "base/crc32c.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -41,37 +44,49 @@ Descriptor sample_descriptor() {
 
 constexpr Departure kDeparture{.rank = 2, .number = 5, .group = UINT64_MAX - 1, .next = 7};
 
-/// An operation, a data frame of 5 bytes, a pulse, a goodbye, a departure.
-Bytes sample_stream() {
+/// A frame of generation 3.
+void append(Bytes& stream, FrameType type, std::uint64_t sequence,
+            std::span<const std::byte> payload, Check check) {
+  Header header{.type = type,
+                .generation = 3,
+                .sequence = sequence,
+                .length = static_cast<std::uint32_t>(payload.size())};
+  if (check == Check::crc32c) header.crc = crc32c(payload);
+  append(stream, header);
+  stream.insert(stream.end(), payload.begin(), payload.end());
+}
+
+Bytes operation_frame(Check check) {
   Bytes stream;
-  append(
-      stream,
-      {.type = FrameType::operation, .generation = 3, .sequence = 9, .length = sizeof(Descriptor)});
   std::array<std::byte, sizeof(Descriptor)> descriptor;
   encode(sample_descriptor(), descriptor);
-  stream.insert(stream.end(), descriptor.begin(), descriptor.end());
-  append(stream, kData);
-  for (int i = 0; i < 5; ++i) stream.push_back(static_cast<std::byte>(0xA0 + i));
-  append(stream, {.type = FrameType::pulse, .generation = 3, .length = kPulseBytes});
+  append(stream, FrameType::operation, 9, descriptor, check);
+  return stream;
+}
+
+/// An operation, a data frame of 5 bytes, a pulse, a goodbye, a departure.
+Bytes sample_stream(Check check) {
+  Bytes stream = operation_frame(check);
+  Bytes data;
+  for (int i = 0; i < 5; ++i) data.push_back(static_cast<std::byte>(0xA0 + i));
+  append(stream, FrameType::data, 9, data, check);
   std::array<std::byte, kPulseBytes> pulse;
   encode(Pulse{.latest = sample_descriptor(), .history = 77}, pulse);
-  stream.insert(stream.end(), pulse.begin(), pulse.end());
-  append(stream, {.type = FrameType::goodbye, .generation = 3, .length = kGoodbyeBytes});
+  append(stream, FrameType::pulse, 0, pulse, check);
   std::array<std::byte, kGoodbyeBytes> goodbye;
   encode(Goodbye{.rank = 4, .next = 10, .last = {.latest = sample_descriptor(), .history = 77}},
          goodbye);
-  stream.insert(stream.end(), goodbye.begin(), goodbye.end());
-  append(stream, {.type = FrameType::departure, .generation = 3, .length = kDepartureBytes});
+  append(stream, FrameType::goodbye, 0, goodbye, check);
   std::array<std::byte, kDepartureBytes> departure;
   encode(kDeparture, departure);
-  stream.insert(stream.end(), departure.begin(), departure.end());
+  append(stream, FrameType::departure, 0, departure, check);
   return stream;
 }
 
 /// Reads the sample stream in pieces of `piece` bytes and checks every frame of it.
-void read_sample_in_pieces_of(std::size_t piece) {
-  const Bytes stream = sample_stream();
-  FrameReader reader;
+void read_sample_in_pieces_of(std::size_t piece, Check check) {
+  const Bytes stream = sample_stream(check);
+  FrameReader reader(check);
   std::vector<FrameType> seen;
   Bytes data;
   std::size_t data_left = 0;
@@ -91,7 +106,10 @@ void read_sample_in_pieces_of(std::size_t piece) {
       seen.push_back(reader.header().type);
       EXPECT_EQ(reader.header().generation, 3U);
       if (event == FrameReader::Event::data) {
-        EXPECT_EQ(reader.header(), kData);
+        Header expected = kData;
+        expected.crc = reader.header().crc;
+        EXPECT_EQ(reader.header(), expected);
+        EXPECT_EQ(reader.header().crc.has_value(), check == Check::crc32c);
         data_left = reader.header().length;
       } else if (reader.header().type == FrameType::operation) {
         EXPECT_EQ(reader.descriptor(), sample_descriptor());
@@ -114,28 +132,81 @@ void read_sample_in_pieces_of(std::size_t piece) {
 }
 
 TEST(FrameReader, ReadsPiecesOfAnySize) {
-  const std::size_t whole = sample_stream().size();
-  for (std::size_t piece = 1; piece <= whole; ++piece) read_sample_in_pieces_of(piece);
+  for (const Check check : {Check::none, Check::crc32c}) {
+    const std::size_t whole = sample_stream(check).size();
+    for (std::size_t piece = 1; piece <= whole; ++piece) read_sample_in_pieces_of(piece, check);
+  }
+}
+
+/// What a reader that wants a CRC finds in these bytes, given in pieces of that size.
+FrameReader::Event found_in(const Bytes& stream, std::size_t piece) {
+  FrameReader reader(Check::crc32c);
+  FrameReader::Event event = FrameReader::Event::more;
+  for (std::size_t at = 0; at < stream.size() && event == FrameReader::Event::more; at += piece) {
+    auto bytes = std::span(stream).subspan(at, std::min(piece, stream.size() - at));
+    event = reader.next(bytes);
+  }
+  if (event == FrameReader::Event::altered) {
+    EXPECT_EQ(reader.error().kind(), ErrorKind::data_error);
+    EXPECT_THAT(reader.error().message(), HasSubstr("CRC-32C"));
+    std::span<const std::byte> bytes = stream;
+    EXPECT_EQ(reader.next(bytes), FrameReader::Event::bad) << "final";
+  }
+  return event;
+}
+
+TEST(FrameReader, EverySingleBitFlipOfAPayloadIsFound) {
+  const Bytes good = operation_frame(Check::crc32c);
+  for (const std::size_t piece : {std::size_t{1}, std::size_t{7}, good.size()}) {
+    EXPECT_EQ(found_in(good, piece), FrameReader::Event::frame);
+    for (std::size_t bit = 0; bit < good.size() * 8; ++bit) {
+      Bytes flipped = good;
+      flipped[bit / 8] ^= static_cast<std::byte>(1 << (bit % 8));
+      EXPECT_EQ(found_in(flipped, piece),
+                bit / 8 < kHeaderBytes ? FrameReader::Event::bad : FrameReader::Event::altered)
+          << "bit " << bit;
+    }
+  }
+}
+
+TEST(FrameReader, AFrameThatIsCutOffIsNone) {
+  Bytes stream = operation_frame(Check::crc32c);
+  stream.pop_back();
+  EXPECT_EQ(found_in(stream, stream.size()), FrameReader::Event::more);
+}
+
+TEST(FrameReader, DemandsACrcWhereItIsDue) {
+  EXPECT_EQ(found_in(operation_frame(Check::none), 1000), FrameReader::Event::bad);
+  FrameReader lenient;
+  Bytes stream = operation_frame(Check::crc32c);
+  stream.back() ^= std::byte{1};
+  std::span<const std::byte> bytes = stream;
+  EXPECT_EQ(lenient.next(bytes), FrameReader::Event::altered) << "one that is there counts";
 }
 
 TEST(Frame, HeaderComesBackAsItWas) {
-  const Header header{.type = FrameType::data,
-                      .generation = 0x1122334455667788,
-                      .sequence = 0xFFEEDDCCBBAA9988,
-                      .length = kMaxDataPayload};
-  Header back;
-  ASSERT_TRUE(decode(encoded(header), back).ok());
-  EXPECT_EQ(back, header);
+  for (const std::optional<std::uint32_t> crc :
+       {std::optional<std::uint32_t>(), std::optional(0U), std::optional(0xFEDCBA98U)}) {
+    const Header header{.type = FrameType::data,
+                        .generation = 0x1122334455667788,
+                        .sequence = 0xFFEEDDCCBBAA9988,
+                        .length = kMaxDataPayload,
+                        .crc = crc};
+    Header back{.crc = 7};
+    ASSERT_TRUE(decode(encoded(header), back).ok());
+    EXPECT_EQ(back, header);
+  }
 }
 
 TEST(Frame, LayoutIsFixed) {
   const HeaderBytes bytes = encoded({.type = FrameType::data,
                                      .generation = 0x0807060504030201,
                                      .sequence = 0x1817161514131211,
-                                     .length = 0x04030201});
-  const std::array<int, 28> expected = {'L',  'S',  'F',  'T',  1, 2, 0,    0,    1,    2,
-                                        3,    4,    5,    6,    7, 8, 0x11, 0x12, 0x13, 0x14,
-                                        0x15, 0x16, 0x17, 0x18, 1, 2, 3,    4};
+                                     .length = 0x04030201,
+                                     .crc = 0x24232221});
+  const std::array<int, 32> expected = {'L',  'S',  'F', 'T', 2, 2,    1,    0,    1,    2,    3,
+                                        4,    5,    6,   7,   8, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16,
+                                        0x17, 0x18, 1,   2,   3, 4,    0x21, 0x22, 0x23, 0x24};
   for (std::size_t i = 0; i < expected.size(); ++i) {
     EXPECT_EQ(std::to_integer<int>(bytes[i]), expected[i]) << "byte " << i;
   }
@@ -143,7 +214,8 @@ TEST(Frame, LayoutIsFixed) {
 
 TEST(Frame, EverySingleBitFlipIsRejected) {
   for (const Header& header :
-       {kData, Header{.type = FrameType::pulse, .length = kPulseBytes},
+       {kData, Header{.type = FrameType::data, .length = 5, .crc = 3},
+        Header{.type = FrameType::pulse, .length = kPulseBytes},
         Header{.type = FrameType::abort, .generation = UINT64_MAX, .length = 1}}) {
     const HeaderBytes good = encoded(header);
     for (std::size_t bit = 0; bit < kHeaderBytes * 8; ++bit) {
@@ -159,8 +231,8 @@ TEST(Frame, EverySingleBitFlipIsRejected) {
 HeaderBytes forged(std::size_t at, std::initializer_list<int> values) {
   HeaderBytes bytes = encoded(kData);
   for (const int value : values) bytes[at++] = static_cast<std::byte>(value);
-  const std::uint32_t check = XXH32(bytes.data(), 28, 0x5446534C);
-  std::memcpy(&bytes[28], &check, sizeof(check));
+  const std::uint32_t check = XXH32(bytes.data(), 32, 0x5446534C);
+  std::memcpy(&bytes[32], &check, sizeof(check));
   return bytes;
 }
 
@@ -168,16 +240,18 @@ TEST(Frame, ErrorsNameTheField) {
   Header header;
   const auto error = [&](const HeaderBytes& bytes) { return decode(bytes, header).message(); };
   EXPECT_THAT(error(forged(0, {'X'})), HasSubstr("magic"));
-  EXPECT_THAT(error(forged(4, {2})), HasSubstr("version is 2, not 1"));
+  EXPECT_THAT(error(forged(4, {1})), HasSubstr("version is 1, not 2"));
   EXPECT_THAT(error(forged(5, {0})), HasSubstr("type 0"));
   EXPECT_THAT(error(forged(5, {6})), HasSubstr("type 6"));
-  EXPECT_THAT(error(forged(6, {1})), HasSubstr("flags"));
+  EXPECT_THAT(error(forged(6, {2})), HasSubstr("flags"));
+  EXPECT_THAT(error(forged(6, {0, 1})), HasSubstr("flags"));
   EXPECT_THAT(error(forged(24, {0})), HasSubstr("length 0"));
   EXPECT_THAT(error(forged(24, {255, 255, 255, 255})), HasSubstr("length 4294967295"));
   HeaderBytes wrong = encoded(kData);
-  wrong[28] ^= std::byte{1};
+  wrong[32] ^= std::byte{1};
   EXPECT_THAT(error(wrong), HasSubstr("check"));
   EXPECT_EQ(decode(wrong, header).kind(), ErrorKind::data_error);
+  EXPECT_THAT(decode(encoded(kData), header, Check::crc32c).message(), HasSubstr("no CRC-32C"));
 }
 
 TEST(Frame, LengthsAreBoundedByType) {
@@ -185,8 +259,8 @@ TEST(Frame, LengthsAreBoundedByType) {
   const auto accepts = [&](FrameType type, std::uint32_t length) {
     HeaderBytes bytes = forged(5, {static_cast<int>(type)});
     std::memcpy(&bytes[24], &length, sizeof(length));
-    const std::uint32_t check = XXH32(bytes.data(), 28, 0x5446534C);
-    std::memcpy(&bytes[28], &check, sizeof(check));
+    const std::uint32_t check = XXH32(bytes.data(), 32, 0x5446534C);
+    std::memcpy(&bytes[32], &check, sizeof(check));
     return decode(bytes, header).ok();
   };
   EXPECT_TRUE(accepts(FrameType::operation, sizeof(Descriptor)));

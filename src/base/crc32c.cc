@@ -1,4 +1,4 @@
-#include "format/crc32c.h"
+#include "base/crc32c.h"
 
 #include <isa-l.h>
 
@@ -9,7 +9,7 @@
 #include <immintrin.h>
 #endif
 
-namespace lockstep::format {
+namespace lockstep {
 namespace {
 
 /// The register of the checksum, from one piece to the next.
@@ -72,10 +72,10 @@ Crc add_long(Crc crc, std::span<const std::byte> bytes) noexcept {
 
 }  // namespace
 
-std::uint32_t crc32c(std::span<const std::byte> bytes) noexcept {
-  constexpr Crc kBegin = ~Crc{0};
-  return ~(bytes.size() <= kShort && has_short() ? add_short(kBegin, bytes)
-                                                 : add_long(kBegin, bytes));
+std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before) noexcept {
+  const Crc begin = ~before;
+  return ~(bytes.size() <= kShort && has_short() ? add_short(begin, bytes)
+                                                 : add_long(begin, bytes));
 }
 
-}  // namespace lockstep::format
+}  // namespace lockstep
