@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 
+#include "bench/peers/finalists.h"
 #include "bench/peers/networks.h"
 #include "bench/peers/process.h"
 
@@ -16,10 +17,6 @@ namespace lockstep::bench::peers {
 namespace {
 
 using std::chrono::steady_clock;
-
-/// A family's entries within this of its best are finalists, at most kFinalists of them.
-constexpr double kNearlyBest = 1.6;
-constexpr int kFinalists = 3;
 
 template <class... T>
 void say(fmt::format_string<T...> format, T&&... values) {
@@ -121,21 +118,20 @@ void try_out(const std::vector<Runner*>& runners, std::size_t repetitions) {
   }
 }
 
-/// The best of each family and those close to it.
+/// Of those that are still in the race.
 void choose_finalists(std::vector<Outcome>& others) {
-  std::map<std::string, std::vector<std::pair<double, Outcome*>>> families;
+  std::map<std::string, std::vector<Outcome*>> families;
   for (Outcome& other : others) {
-    // Nothing but dropped trials: no reason to leave it out.
-    const double time = other.seconds.empty() ? 0 : quantile(other.seconds, 0.5);
-    if (other.error.empty()) families[other.entry.family()].emplace_back(time, &other);
+    if (other.error.empty()) families[other.entry.family()].push_back(&other);
   }
-  for (auto& [name, members] : families) {
-    std::sort(members.begin(), members.end());
-    const double best = members.front().first;
-    int places = kFinalists;
-    for (const auto& [time, member] : members) {
-      member->finalist = time <= best * kNearlyBest && places-- > 0;
+  for (const auto& [name, members] : families) {
+    std::vector<std::optional<double>> times;
+    for (const Outcome* member : members) {
+      times.push_back(member->seconds.empty() ? std::nullopt
+                                              : std::optional(quantile(member->seconds, 0.5)));
     }
+    const std::vector<bool> chosen = finalists_of(times);
+    for (std::size_t i = 0; i < members.size(); ++i) members[i]->finalist = chosen[i];
   }
 }
 

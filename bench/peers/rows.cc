@@ -91,7 +91,7 @@ Row crowded_row(std::uint64_t bytes, double required) {
   return {.name = name,
           .place = Place::crowded,
           .ours = {"lockstep", buffer(bytes)},
-          .others = entries({{"ompi_default", "ompi_sm", "ompi_ring"}}, {buffer(bytes)}),
+          .others = entries({kOpenMpi}, {buffer(bytes)}),
           .requirements = {{name + "_vs_ompi", "ompi", required}},
           .small = bytes <= 4 * kKiB};
 }

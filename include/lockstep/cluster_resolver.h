@@ -61,7 +61,7 @@ class ClusterResolver {
   /// Of one task: {"GPU", 2}. Empty if the resolver cannot know.
   [[nodiscard]] virtual std::map<std::string, int> num_accelerators() const { return {}; }
   [[nodiscard]] virtual std::string environment() const { return {}; }
-  /// A name under which all tasks, being on one host, find each other when no address is known.
+  /// A name under which all tasks find each other if they are known to be on one host; else empty.
   [[nodiscard]] virtual std::string meeting() const { return {}; }
 
  protected:

@@ -52,7 +52,8 @@ struct SlurmOptions {
 };
 
 /// SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_NODELIST, SLURM_STEP_TASKS_PER_NODE; those of the
-/// whole job where there is no step. Jobs take consecutive ranks, in alphabetical order.
+/// whole job where there is no step. Jobs take consecutive ranks, in alphabetical order. The tasks
+/// of a step on one node find each other under meeting(); their addresses are for others.
 class SlurmResolver final : public ClusterResolver {
  public:
   explicit SlurmResolver(SlurmOptions options = {},
@@ -60,6 +61,7 @@ class SlurmResolver final : public ClusterResolver {
 
   [[nodiscard]] ClusterSpec cluster_spec() const override { return cluster_; }
   [[nodiscard]] std::string source() const override { return "Slurm"; }
+  [[nodiscard]] std::string meeting() const override { return meeting_; }
   /// {"GPU", gpus_per_task}; empty without GPUs.
   [[nodiscard]] std::map<std::string, int> num_accelerators() const override;
   /// What CUDA_VISIBLE_DEVICES should be for this task, "2,3"; nullopt without GPUs. Setting it is
@@ -71,6 +73,7 @@ class SlurmResolver final : public ClusterResolver {
   [[nodiscard]] std::optional<int> find_task_id() const override { return task_id_; }
 
   ClusterSpec cluster_;
+  std::string meeting_;
   std::string task_type_;
   int task_id_ = 0;
   int gpus_per_task_ = 0;
@@ -79,7 +82,8 @@ class SlurmResolver final : public ClusterResolver {
 
 /// OMPI_COMM_WORLD_RANK and _SIZE of Open MPI, else PMI_RANK and PMI_SIZE of MPICH. Rank 0 is where
 /// LOCKSTEP_MASTER ("host:port") or MASTER_ADDR and MASTER_PORT say. Without them the ranks must
-/// all be on one host, where they find each other under meeting(); on several it is a ConfigError.
+/// all be on one host, where they find each other under meeting(), as those of one host always do;
+/// on several it is a ConfigError.
 class OpenMpiResolver final : public ClusterResolver {
  public:
   explicit OpenMpiResolver(const EnvironmentView& variables = process_environment());
@@ -100,19 +104,22 @@ class OpenMpiResolver final : public ClusterResolver {
 
 /// RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun sets them. Rank 0 is at
 /// LOCKSTEP_MASTER if that is set, else at the master's port, or at the one after it where
-/// torchrun's own store holds it (TORCHELASTIC_USE_AGENT_STORE).
+/// torchrun's own store holds it (TORCHELASTIC_USE_AGENT_STORE). Where LOCAL_WORLD_SIZE says that
+/// all are on one host they find each other under meeting().
 class TorchrunResolver final : public ClusterResolver {
  public:
   explicit TorchrunResolver(const EnvironmentView& variables = process_environment());
 
   [[nodiscard]] ClusterSpec cluster_spec() const override { return cluster_; }
   [[nodiscard]] std::string source() const override { return "torchrun"; }
+  [[nodiscard]] std::string meeting() const override { return meeting_; }
 
  private:
   [[nodiscard]] std::optional<std::string> find_task_type() const override { return "worker"; }
   [[nodiscard]] std::optional<int> find_task_id() const override { return rank_; }
 
   ClusterSpec cluster_;
+  std::string meeting_;
   int rank_ = 0;
 };
 

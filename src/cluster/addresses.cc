@@ -7,6 +7,7 @@
 
 #include "lockstep/error.h"
 #include "sys/address.h"
+#include "sys/host_identity.h"
 
 namespace lockstep::cluster {
 namespace {
@@ -55,6 +56,25 @@ bool is_loopback(const std::string& address) {
   if (parsed.kind == Address::Kind::unix_socket) return true;
   const std::string host = lower(parsed.host);
   return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+bool are_of_this_host(std::span<const std::string> addresses) {
+  if (sys::host_is_named()) return false;
+  std::size_t loopback = 0;
+  std::size_t own_name = 0;
+  std::size_t silent = 0;  // about where the rank is
+  const std::string this_host = sys::host_name();
+  for (const std::string& address : addresses) {
+    if (address.empty() || !is_tcp(address)) {
+      ++silent;
+    } else if (is_loopback(address)) {
+      ++loopback;
+    } else if (sys::same_host_name(Address::parse(address).host, this_host)) {
+      ++own_name;
+    }
+  }
+  // A rank whose address is not known may be elsewhere, unless it could not reach the others then.
+  return own_name == addresses.size() || (loopback > 0 && loopback + silent == addresses.size());
 }
 
 void check_together(std::string_view source, std::span<const Entry> entries) {

@@ -24,4 +24,9 @@ void check_together(std::string_view source, std::span<const Entry> entries);
 /// Whether only processes of the same host can get there.
 bool is_loopback(const std::string& address);
 
+/// Whether the addresses by themselves say that all ranks are on this host, so that no port is
+/// needed: loopback ones, or the name that this machine calls itself in every entry. Nothing is
+/// looked up, and so all ranks answer alike. False where LOCKSTEP_HOST says what a host is.
+bool are_of_this_host(std::span<const std::string> addresses);
+
 }  // namespace lockstep::cluster

@@ -19,14 +19,7 @@ std::string job_name(const EnvironmentView& variables, const Claim& claim) {
   const char* prefix = claim.source == "Open MPI" ? "openmpi" : "mpich";
   const auto id = cluster::find_variable(variables, {"PMIX_NAMESPACE", "PMI_JOBID"});
   if (!id) return fmt::format("{}-parent-{}", prefix, getppid());
-  constexpr std::size_t most = 64;  // it shall fit into the path of a socket
-  std::string text = id->text.size() > most ? id->text.substr(id->text.size() - most) : id->text;
-  for (char& c : text) {
-    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                       c == '.' || c == '-';
-    if (!plain) c = '_';
-  }
-  return fmt::format("{}-{}", prefix, text);
+  return cluster::meeting_name(prefix, id->text);
 }
 
 }  // namespace
@@ -41,6 +34,7 @@ OpenMpiResolver::OpenMpiResolver(const EnvironmentView& variables) {
   rank_ = claim->rank;
   const auto master = cluster::master_of(variables, *claim);
   cluster_ = cluster::workers_behind(master.value_or(""), claim->size);
+  if (master) meeting_ = cluster::meeting_at(*master, *claim);
   if (master || claim->size == 1) return;
   if (claim->local_size != claim->size) {
     throw ConfigError(
@@ -66,6 +60,7 @@ TorchrunResolver::TorchrunResolver(const EnvironmentView& variables) {
         claim->rank, claim->size));
   }
   cluster_ = cluster::workers_behind(master.value_or(""), claim->size);
+  if (master) meeting_ = cluster::meeting_at(*master, *claim);
 }
 
 }  // namespace lockstep

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cluster/addresses.h"
 #include "cluster/text.h"
 #include "lockstep/error.h"
+#include "sys/address.h"
 
 namespace lockstep::cluster {
 namespace {
@@ -101,6 +104,23 @@ std::optional<std::string> master_of(const EnvironmentView& variables, const Cla
         name, master, claim.source, claim.size, claim.local_size, name));
   }
   return master;
+}
+
+std::string meeting_name(std::string_view launcher, std::string_view job) {
+  constexpr std::size_t most = 64;  // it shall fit into the name of a socket
+  std::string text(job.substr(job.size() - std::min(job.size(), most)));
+  for (char& c : text) {
+    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                       c == '.' || c == '-';
+    if (!plain) c = '_';
+  }
+  return fmt::format("{}-{}", launcher, text);
+}
+
+std::string meeting_at(const std::string& master, const Claim& claim) {
+  if (claim.size == 1 || claim.local_size != claim.size) return {};
+  const sys::Address address = sys::Address::parse(master);
+  return address.kind == sys::Address::Kind::tcp ? std::to_string(address.port) : std::string();
 }
 
 ClusterSpec workers_behind(const std::string& master, int size) {

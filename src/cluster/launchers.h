@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "lockstep/cluster_resolver.h"
 
@@ -27,6 +28,12 @@ std::optional<Claim> slurm_claim(const EnvironmentView& variables);
 /// Where rank 0 listens, if LOCKSTEP_MASTER or MASTER_ADDR with MASTER_PORT say so. ConfigError if
 /// ranks of other hosts could not get there.
 std::optional<std::string> master_of(const EnvironmentView& variables, const Claim& claim);
+
+/// A name for ranks of this host to meet under: what launchers call a job, in letters that fit.
+std::string meeting_name(std::string_view launcher, std::string_view job);
+/// The same for ranks that the launcher has all started on this host, and whose first one has a
+/// port: like that of localhost it is a name only. Empty if they may be elsewhere.
+std::string meeting_at(const std::string& master, const Claim& claim);
 
 /// Workers of which only the first has an address.
 ClusterSpec workers_behind(const std::string& master, int size);

@@ -17,8 +17,8 @@ struct Placement {
   /// beforehand: that rank picks its own and says so when it joins. A single rank may have none.
   std::vector<std::string> addresses = {""};
   std::string source;  // for messages: "TF_CONFIG", "Slurm"; empty for a process by itself
-  /// Not empty: all ranks are on this host, no address is known, not even the first, and they find
-  /// each other under this name ([A-Za-z0-9._-], at most 80 bytes).
+  /// Not empty: all ranks are on this host, whatever addresses they have, and find each other under
+  /// this name ([A-Za-z0-9._-], at most 80 bytes).
   std::string meeting;
 
   [[nodiscard]] int size() const noexcept { return static_cast<int>(addresses.size()); }

@@ -119,6 +119,14 @@ void check_own_host(const EnvironmentView& variables, int rank, const std::strin
                   rank, host, cluster::printable(*own)));
 }
 
+/// Of a step on one node, which may run beside others; empty if Slurm does not say which it is.
+std::string meeting_of(const EnvironmentView& variables, int port_base) {
+  const auto job = cluster::find_variable(variables, {"SLURM_JOB_ID", "SLURM_JOBID"});
+  const auto step = cluster::find_variable(variables, {"SLURM_STEP_ID", "SLURM_STEPID"});
+  if (!job || !step) return {};
+  return cluster::meeting_name("slurm", fmt::format("{}-{}-{}", job->text, step->text, port_base));
+}
+
 }  // namespace
 
 SlurmResolver::SlurmResolver(SlurmOptions options, const EnvironmentView& variables)
@@ -165,6 +173,7 @@ SlurmResolver::SlurmResolver(SlurmOptions options, const EnvironmentView& variab
       addresses.push_back(fmt::format("{}:{}", host.name, options.port_base + k));
     }
   }
+  if (hosts.size() == 1 && tasks > 1) meeting_ = meeting_of(variables, options.port_base);
   gpus_per_task_ = gpus_per_task_of(variables, options, most);
 
   std::map<std::string, JobTasks> jobs;

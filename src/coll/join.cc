@@ -17,6 +17,7 @@
 #include "coll/process_fabric.h"
 #include "coll/session_impl.h"
 #include "lockstep/coll/threads.h"
+#include "sys/host_identity.h"
 #include "transport/keys.h"
 
 namespace lockstep::coll {
@@ -69,7 +70,10 @@ JoinOptions options_at(const cluster::Placement& placement) {
   options.options.engine = environment().engine;
   options.rank = placement.rank;
   options.addresses = placement.addresses;
-  if (!placement.meeting.empty()) {
+  // Who is on one host needs no port, unless the user says what a host is.
+  if (!placement.meeting.empty() &&
+      (placement.addresses.front().empty() || !sys::host_is_named())) {
+    options.addresses.assign(placement.addresses.size(), "");
     options.addresses.front() = user_socket(placement.meeting);
   }
   options.insecure = is_set("LOCKSTEP_INSECURE");

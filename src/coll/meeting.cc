@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/status.h"
+#include "cluster/addresses.h"
 #include "sys/address.h"
 #include "sys/host_identity.h"
 
@@ -14,10 +15,22 @@ namespace {
 
 using sys::Address;
 
-bool is_loopback(const std::string& address) {
-  if (address.empty() || is_unix(address)) return false;
-  const std::string host = Address::parse(address).host;
-  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
+/// ConfigError if some ranks could not be reached from where others are.
+void check_reach(const std::vector<std::string>& addresses) {
+  int near = -1;
+  int far = -1;
+  for (int rank = 0; rank < static_cast<int>(addresses.size()); ++rank) {
+    const std::string& address = addresses[static_cast<std::size_t>(rank)];
+    if (address.empty() || is_unix(address)) continue;
+    int& first = cluster::is_loopback(address) && !sys::host_is_named() ? near : far;
+    if (first < 0) first = rank;
+  }
+  if (near < 0 || far < 0) return;
+  throw ConfigError(fmt::format(
+      "rank {} has the address {}, which other machines cannot reach, but rank {} is at {}; give "
+      "every rank the name or number under which the others know its machine",
+      near, addresses[static_cast<std::size_t>(near)], far,
+      addresses[static_cast<std::size_t>(far)]));
 }
 
 }  // namespace
@@ -29,35 +42,19 @@ std::string user_socket(const std::string& name) {
 }
 
 Meeting meeting_of(const std::vector<std::string>& addresses) {
+  if (addresses.front().empty()) throw ConfigError("rank 0 has no address");
+  check_reach(addresses);
   Meeting meeting{.addresses = addresses};
-  if (meeting.addresses.front().empty()) throw ConfigError("rank 0 has no address");
-  std::vector<int> loopback;
-  std::vector<int> remote;
-  for (int rank = 0; rank < static_cast<int>(addresses.size()); ++rank) {
-    const std::string& address = meeting.addresses[static_cast<std::size_t>(rank)];
-    if (address.empty()) continue;
-    if (!is_unix(address)) (void)Address::parse(address);
-    if (is_loopback(address) && !sys::host_is_named()) {
-      loopback.push_back(rank);
-    } else if (!is_unix(address)) {
-      remote.push_back(rank);
-    }
-  }
-  if (!loopback.empty() && !remote.empty()) {
-    throw ConfigError(fmt::format(
-        "rank {} has the address {}, which other machines cannot reach, but rank {} is at {}; give "
-        "every rank the name or number under which the others know its machine",
-        loopback.front(), meeting.addresses[static_cast<std::size_t>(loopback.front())],
-        remote.front(), meeting.addresses[static_cast<std::size_t>(remote.front())]));
-  }
-  if (!loopback.empty()) {
-    // All on this machine: no port is opened, a socket of this user's stands for it.
-    for (std::string& address : meeting.addresses) {
-      if (address.empty()) continue;
+  const bool on_this_host = cluster::are_of_this_host(addresses);
+  for (std::string& address : meeting.addresses) {
+    if (address.empty() || is_unix(address)) continue;
+    if (on_this_host) {
+      // No port is opened, a socket of this user's stands for it.
       address = user_socket(std::to_string(Address::parse(address).port));
+    } else {
+      meeting.between_machines = true;
     }
   }
-  meeting.between_machines = !remote.empty();
   return meeting;
 }
 

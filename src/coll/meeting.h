@@ -17,8 +17,9 @@ struct Meeting {
   bool between_machines = false;       // callers may be strangers
 };
 
-/// Loopback addresses become sockets of this user's, named by the port: no port is opened then.
-/// ConfigError for an address that cannot be, and for a loopback address among others.
+/// Where all are on this host (cluster::are_of_this_host) they become sockets of this user's, named
+/// by the port: no port is opened then. ConfigError for an address that cannot be, and for a
+/// loopback address among others.
 Meeting meeting_of(const std::vector<std::string>& addresses);
 
 /// The address of a socket of this user's on this machine.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 
@@ -46,6 +47,21 @@ std::string host_name() {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0) return "?";
   return name.data();
+}
+
+bool same_host_name(std::string_view one, std::string_view other) {
+  const auto small = [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  };
+  const auto first_label = [](std::string_view name) { return name.substr(0, name.find('.')); };
+  const bool both_have_domains =
+      first_label(one).size() < one.size() && first_label(other).size() < other.size();
+  if (!both_have_domains) {
+    one = first_label(one);
+    other = first_label(other);
+  }
+  return std::equal(one.begin(), one.end(), other.begin(), other.end(),
+                    [&](char a, char b) { return small(a) == small(b); });
 }
 
 }  // namespace lockstep::sys

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace lockstep::sys {
 
@@ -13,7 +14,11 @@ std::uint64_t host_identity();
 /// LOCKSTEP_HOST is set: hosts are what the user says, loopback addresses included.
 bool host_is_named();
 
-/// The name of the machine, for messages.
+/// What this machine calls itself.
 std::string host_name();
+
+/// Whether two names of hosts are one: in small letters or capitals, and with a domain or without
+/// if one of them has none.
+bool same_host_name(std::string_view one, std::string_view other);
 
 }  // namespace lockstep::sys

@@ -86,6 +86,18 @@ TEST(TorchrunResolver, AMasterThatOtherHostsCannotReach) {
   }
 }
 
+/// torchrun --standalone calls the master by the machine's name.
+TEST(TorchrunResolver, OnOneHostThePortIsANameOnly) {
+  const auto meeting = [](const Variables& variables) {
+    return TorchrunResolver(view_of(variables)).meeting();
+  };
+  EXPECT_EQ(meeting(kTorchrun), "29500");
+  EXPECT_EQ(meeting(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})), "29501");
+  EXPECT_EQ(meeting(with(kTorchrun, {{"LOCKSTEP_MASTER", "unix:/run/x"}})), "");
+  EXPECT_EQ(meeting(with(kTorchrun, {{"LOCAL_WORLD_SIZE", "2"}})), "");
+  EXPECT_EQ(meeting(without(kTorchrun, "LOCAL_WORLD_SIZE")), "");
+}
+
 TEST(TorchrunResolver, OneProcessNeedsNoMaster) {
   const TorchrunResolver resolver(view_of({{"RANK", "0"}, {"WORLD_SIZE", "1"}}));
   EXPECT_EQ(resolver.cluster_spec(), ClusterSpec({{"worker", {""}}}));
@@ -126,8 +138,16 @@ TEST(OpenMpiResolver, AMasterIsUsed) {
     for (const Variables& launcher : {kOpenMpi, kMpich}) {
       const OpenMpiResolver resolver(view_of(with(launcher, master)));
       EXPECT_EQ(resolver.cluster_spec(), behind);
-      EXPECT_EQ(resolver.meeting(), "");
+      EXPECT_EQ(resolver.meeting(), "4000");  // all are on this host
     }
+  }
+}
+
+TEST(OpenMpiResolver, RanksOfSeveralHostsMeetAtTheMaster) {
+  const Variables master = {{"LOCKSTEP_MASTER", "n0:4000"}};
+  for (const Variables& launcher : {with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}}),
+                                    without(kMpich, "MPI_LOCALNRANKS")}) {
+    EXPECT_EQ(OpenMpiResolver(view_of(with(launcher, master))).meeting(), "");
   }
 }
 

@@ -186,6 +186,24 @@ TEST(SlurmResolver, TheJobsVariablesServeWhereThereIsNoStep) {
               HasSubstr("SLURM_STEP_NUM_TASKS is not set"));
 }
 
+TEST(SlurmResolver, TasksOfOneNodeMeetUnderTheStepsName) {
+  const Variables one_node = {{"SLURM_PROCID", "1"},         {"SLURM_STEP_NUM_TASKS", "2"},
+                              {"SLURM_STEP_NODELIST", "n1"}, {"SLURM_STEP_TASKS_PER_NODE", "2"},
+                              {"SLURM_JOB_ID", "77"},        {"SLURM_STEP_ID", "3"}};
+  const SlurmResolver resolver({}, view_of(one_node));
+  EXPECT_EQ(resolver.meeting(), "slurm-77-3-8888");
+  EXPECT_EQ(resolver.cluster_spec(), ClusterSpec({{"worker", {"n1:8888", "n1:8889"}}}));
+  EXPECT_EQ(SlurmResolver({.port_base = 9000}, view_of(one_node)).meeting(), "slurm-77-3-9000");
+  EXPECT_EQ(SlurmResolver({}, view_of(without(one_node, "SLURM_JOB_ID"))).meeting(), "");
+  EXPECT_EQ(SlurmResolver({}, view_of(with(one_node, {{"SLURM_STEP_NUM_TASKS", "1"},
+                                                      {"SLURM_PROCID", "0"},
+                                                      {"SLURM_STEP_TASKS_PER_NODE", "1"}})))
+                .meeting(),
+            "");
+  const Variables several = with(kStep, {{"SLURM_JOB_ID", "77"}, {"SLURM_STEP_ID", "3"}});
+  EXPECT_EQ(SlurmResolver({}, view_of(several)).meeting(), "");
+}
+
 TEST(SlurmResolver, MissingVariablesAreNamed) {
   for (const auto& [name, value] : kStep) {
     EXPECT_THAT(message_of<ConfigError>(

@@ -4,10 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <string>
 #include <vector>
 
 #include "coll/admission.h"
 #include "lockstep/error.h"
+#include "sys/host_identity.h"
 
 namespace lockstep::coll {
 namespace {
@@ -25,6 +28,34 @@ TEST(MeetingOf, LoopbackAddressesAreSocketsOfTheUsers) {
   EXPECT_THAT(meeting.addresses[1], EndsWith("-4001"));
   EXPECT_THAT(meeting.addresses[2], EndsWith("-4002"));
   EXPECT_EQ(meeting.addresses[3], "");
+}
+
+/// As of TF_CONFIG with the machine's own name in every entry.
+TEST(MeetingOf, TheOwnNameInAllEntriesIsAsGoodAsLoopback) {
+  const std::string own = sys::host_name();
+  const Meeting meeting = meeting_of({own + ":4000", own + ":4001"});
+  EXPECT_FALSE(meeting.between_machines);
+  EXPECT_EQ(meeting.addresses, meeting_of({"localhost:4000", "localhost:4001"}).addresses);
+  // Somebody may be elsewhere.
+  for (const std::string& other : {std::string("node1:4000"), std::string("10.0.0.7:4000"),
+                                   std::string(), std::string("unix:/run/a")}) {
+    const std::vector<std::string> addresses = {own + ":4000", other};
+    EXPECT_TRUE(meeting_of(addresses).between_machines) << other;
+    EXPECT_EQ(meeting_of(addresses).addresses, addresses);
+  }
+}
+
+/// LOCKSTEP_HOST: what one host is, the user says.
+TEST(MeetingOf, NamedHostsMeetAtTheirPorts) {
+  const std::string own = sys::host_name();
+  ::setenv("LOCKSTEP_HOST", "a", 1);
+  for (const std::string& host : {own, std::string("localhost")}) {
+    const std::vector<std::string> addresses = {host + ":4000", host + ":4001"};
+    EXPECT_TRUE(meeting_of(addresses).between_machines) << host;
+    EXPECT_EQ(meeting_of(addresses).addresses, addresses);
+  }
+  EXPECT_THROW(meeting_of({"node0"}), ConfigError);
+  ::unsetenv("LOCKSTEP_HOST");
 }
 
 TEST(MeetingOf, OtherAddressesStayAsTheyAre) {

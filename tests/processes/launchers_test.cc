@@ -1,5 +1,6 @@
 // Joining as users start programs: TF_CONFIG typed into shells, and the variables that mpirun,
-// mpiexec and torchrun set. No launcher of ours, and nothing of lockstep's in the environment.
+// mpiexec, srun and torchrun set. No launcher of ours, and nothing of lockstep's in the
+// environment.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "sys/host_identity.h"
 #include "sys/posix_net.h"
 #include "tests/processes/cluster.h"
 #include "tests/processes/verdict.h"
@@ -24,21 +26,23 @@ using testing::Not;
 /// Nothing of what a test cluster is told by default.
 const std::vector<std::string> kNothingOfOurs = {"LOCKSTEP_RANK=", "LOCKSTEP_ADDRESSES="};
 
-std::string tf_config(const std::vector<int>& ports, int index) {
+std::string tf_config(const std::vector<int>& ports, int index,
+                      const std::string& host = "localhost") {
   std::string workers;
   for (const int port : ports) {
-    workers += fmt::format("{}\"localhost:{}\"", workers.empty() ? "" : ", ", port);
+    workers += fmt::format("{}\"{}:{}\"", workers.empty() ? "" : ", ", host, port);
   }
   return fmt::format(
       R"(TF_CONFIG={{"cluster": {{"worker": [{}]}}, "task": {{"type": "worker", "index": {}}}}})",
       workers, index);
 }
 
-ClusterOptions with_tf_config(const std::vector<int>& ports, const std::string& scenario) {
+ClusterOptions with_tf_config(const std::vector<int>& ports, const std::string& scenario,
+                              const std::string& host = "localhost") {
   ClusterOptions options{
       .ranks = static_cast<int>(ports.size()), .scenario = scenario, .environment = kNothingOfOurs};
   for (int rank = 0; rank < options.ranks; ++rank) {
-    options.environment_of[rank] = {tf_config(ports, rank)};
+    options.environment_of[rank] = {tf_config(ports, rank, host)};
   }
   return options;
 }
@@ -73,6 +77,15 @@ TEST(TfConfig, OfLocalhostWorksWhereThePortsAreTaken) {
   const std::string address = listener->address();
   const int port = std::stoi(address.substr(address.rfind(':') + 1));
   expect_all_joined(with_tf_config({port, free_ports(1)[0]}, "work 0.1 10"));
+}
+
+/// Nothing is opened to the network, so no key is needed; whether the name resolves is no matter.
+TEST(TfConfig, OfTheMachinesOwnNameNeedsNoKeyAndNoPorts) {
+  sys::PosixNetwork network;
+  const auto listener = network.listen("0.0.0.0:0");
+  const std::string address = listener->address();
+  const int taken = std::stoi(address.substr(address.rfind(':') + 1));
+  expect_all_joined(with_tf_config({taken, free_ports(1)[0]}, "exercise own", sys::host_name()));
 }
 
 TEST(TfConfig, OfAnotherClusterIsRefusedWithBothValues) {
@@ -132,6 +145,31 @@ TEST(Mpirun, OfMpich) {
   expect_all_joined(under({"PMI_SIZE=3", "MPI_LOCALNRANKS=3"}, {"PMI_RANK", "MPI_LOCALRANKID"}));
 }
 
+/// What srun -N 1 -n 3 sets. Two steps of a job may run beside each other.
+TEST(Srun, OnOneNodeNeedsNoKeyAndNoPorts) {
+  std::vector<ClusterOptions> steps;
+  for (const int step : {0, 1}) {
+    steps.push_back(under(
+        {fmt::format("SLURM_JOB_ID={}", ::getpid()), fmt::format("SLURM_STEP_ID={}", step),
+         "SLURM_NTASKS=3", "SLURM_NNODES=1", "SLURM_JOB_NODELIST=node7", "SLURM_NODELIST=node7",
+         "SLURM_TASKS_PER_NODE=3", "SLURM_STEP_NUM_TASKS=3", "SLURM_STEP_NUM_NODES=1",
+         "SLURM_STEP_NODELIST=node7", "SLURM_STEP_TASKS_PER_NODE=3", "SLURMD_NODENAME=node7"},
+        {"SLURM_PROCID", "SLURM_LOCALID"}));
+  }
+  steps[1].scenario = "work 20 10";
+  ProcessCluster beside(steps[1]);
+  ASSERT_TRUE(beside.wait_for_all("working", 20s)) << beside.text(0) << beside.text(1);
+  expect_all_joined(steps[0]);
+}
+
+/// A step that does not say which it is: the node's name is this machine's.
+TEST(Srun, OnThisMachineByItsName) {
+  const std::string own = sys::host_name();
+  expect_all_joined(
+      under({"SLURM_STEP_NUM_TASKS=3", "SLURM_STEP_NODELIST=" + own, "SLURM_STEP_TASKS_PER_NODE=3"},
+            {"SLURM_PROCID"}));
+}
+
 /// Its agent holds MASTER_PORT itself.
 TEST(Torchrun, BesideItsStore) {
   sys::PosixNetwork network;
@@ -141,6 +179,14 @@ TEST(Torchrun, BesideItsStore) {
       under({"WORLD_SIZE=3", "LOCAL_WORLD_SIZE=3", "GROUP_RANK=0", "MASTER_ADDR=127.0.0.1",
              "MASTER_PORT=" + address.substr(address.rfind(':') + 1),
              "TORCHELASTIC_USE_AGENT_STORE=True"},
+            {"RANK", "LOCAL_RANK"}));
+}
+
+/// As torchrun --standalone calls the master; the name leads nowhere.
+TEST(Torchrun, OnOneHostByTheMachinesName) {
+  expect_all_joined(
+      under({"WORLD_SIZE=3", "LOCAL_WORLD_SIZE=3", "GROUP_RANK=0", "MASTER_ADDR=node7.invalid",
+             fmt::format("MASTER_PORT={}", free_ports(1)[0])},
             {"RANK", "LOCAL_RANK"}));
 }
 

@@ -4,10 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 namespace lockstep::tool {
 namespace {
 
 using testing::HasSubstr;
+using testing::StartsWith;
 
 TEST(Command, PrintsItsVersion) {
   const Result result = lockstep_command("--version");
@@ -32,6 +35,19 @@ TEST(Command, EverySubcommandHasHelpWithExamples) {
     EXPECT_THAT(result.out, HasSubstr("Examples:"));
     EXPECT_THAT(result.out, HasSubstr(std::string("lockstep ") + name));
   }
+}
+
+/// What to do is said in the lines after the first.
+TEST(Command, AnErrorIsToldWhole) {
+  ::setenv("LOCKSTEP_RANK", "0", 1);
+  ::setenv("LOCKSTEP_ADDRESSES", "10.9.9.1:4000,10.9.9.2:4000", 1);
+  const Result result = lockstep_command("bench");
+  ::unsetenv("LOCKSTEP_RANK");
+  ::unsetenv("LOCKSTEP_ADDRESSES");
+  EXPECT_EQ(result.code, 1) << result.out << result.err;
+  EXPECT_THAT(result.err, StartsWith("lockstep: ranks on several machines need a key"));
+  EXPECT_THAT(result.err, HasSubstr("\n  head -c 32 /dev/urandom"));
+  EXPECT_THAT(result.err, HasSubstr("LOCKSTEP_KEY_FILE"));
 }
 
 struct Wrong {

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "sys/host_identity.h"
 #include "tests/sys/temporary_directory.h"
 #include "tests/tools/command.h"
 #include "tests/tools/local_port.h"
@@ -165,6 +166,18 @@ TEST(Doctor, TheOwnNameMattersToThoseWhoUseNames) {
   const std::string key = "LOCKSTEP_INSECURE=1 LOCKSTEP_RANK=0 LOCKSTEP_ADDRESSES=";
   EXPECT_THAT(doctor(key + "10.9.9.1:4000,10.9.9.2:4000", "--no-join").out,
               Not(ContainsRegex("warning +names")));
+}
+
+TEST(Doctor, RanksOfThisHostNeedNoPortsAndNoKey) {
+  const std::string own = sys::host_name();
+  for (const std::string& host : {std::string("localhost"), own}) {
+    const Result result = doctor(
+        fmt::format("LOCKSTEP_RANK=0 LOCKSTEP_ADDRESSES={0}:4000,{0}:4001", host), "--no-join");
+    EXPECT_EQ(result.code, 0) << result.out;
+    EXPECT_THAT(result.out,
+                HasSubstr("none is opened: all ranks are on this host and meet at Unix sockets"));
+    EXPECT_THAT(result.out, AllOf(Not(HasSubstr("several hosts")), Not(HasSubstr("4000"))));
+  }
 }
 
 TEST(Doctor, Keys) {

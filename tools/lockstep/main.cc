@@ -17,12 +17,16 @@ namespace {
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 
-/// Problems are one line each, whatever the parser thought of it.
-int complain(const std::string& what, int code, const std::string& where = "lockstep") {
-  const std::string line = what.substr(0, what.find('\n'));
-  fmt::print(stderr, "lockstep: {}{}\n", line,
-             code == kUsage ? fmt::format(" (see {} --help)", where) : "");
-  return code;
+/// What went wrong, whole: the lines after the first say what to do about it.
+int complain(const std::string& what) {
+  fmt::print(stderr, "lockstep: {}\n", what);
+  return kFailed;
+}
+
+/// A wrong command line is told in one line, whatever the parser thought of it.
+int complain_of_usage(const std::string& what, const std::string& where) {
+  fmt::print(stderr, "lockstep: {} (see {} --help)\n", what.substr(0, what.find('\n')), where);
+  return kUsage;
 }
 
 /// How far the command line names a command: `lockstep`, `lockstep data`, `lockstep data count`.
@@ -96,14 +100,14 @@ int run(int argc, char** argv) {
     const Chosen chosen(application);
     const std::string next = argc > chosen.depth + 1 ? argv[chosen.depth + 1] : "";
     const bool unknown = !chosen.commands().empty() && !next.empty() && next[0] != '-';
-    return complain(
+    return complain_of_usage(
         unknown ? fmt::format("no command is called \"{}\"; there are {}", next, chosen.commands())
                 : error.what(),
-        kUsage, chosen.words);
+        chosen.words);
   } catch (const CLI::ParseError& error) {
-    return complain(error.what(), kUsage, Chosen(application).words);
+    return complain_of_usage(error.what(), Chosen(application).words);
   } catch (const UsageError& error) {
-    return complain(error.what(), kUsage, Chosen(application).words);
+    return complain_of_usage(error.what(), Chosen(application).words);
   }
   return kUsage;
 }
@@ -112,10 +116,9 @@ int run(int argc, char** argv) {
 }  // namespace lockstep::tool
 
 int main(int argc, char** argv) {
-  using lockstep::tool::complain;
   try {
     return lockstep::tool::run(argc, argv);
   } catch (const std::exception& error) {
-    return complain(error.what(), lockstep::tool::kFailed);
+    return lockstep::tool::complain(error.what());
   }
 }

@@ -4,8 +4,8 @@
 //   group.all_reduce(Op::sum, std::span(x));
 //
 // Ranks of one host share memory; ranks of different hosts speak TCP, with encryption if they have
-// a key. One host opens no port at all. All ranks join with the same addresses and options; who
-// gives others is refused, with the difference named on both sides.
+// a key. Ranks known to be on one host open no port (docs/processes.md). All ranks join with the
+// same addresses and options; who gives others is refused, with the difference named on both sides.
 //
 // A process may join again, for instance after its group has failed: the others must, too.
 #pragma once

@@ -19,9 +19,9 @@ void append(Findings& to, const Findings& more) { to.insert(to.end(), more.begin
 
 /// True if it makes sense to join.
 bool reach_others(const Place& place, const ExaminationOptions& options, Findings& findings) {
-  if (place.by_files()) {
+  if (place.without_ports()) {
     findings.push_back({Verdict::ok, "ports",
-                        "none is opened: all ranks are on this host and meet through files", ""});
+                        "none is opened: all ranks are on this host and meet at Unix sockets", ""});
     return true;
   }
   Reach reach({.addresses = place.joining->addresses,

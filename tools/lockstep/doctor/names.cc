@@ -105,10 +105,10 @@ Finding check_host(const std::string& host, const std::string& address, bool own
 
 Findings check_names(const std::vector<std::string>& addresses, int rank) {
   std::map<std::string, std::size_t> hosts;  // and the first rank of each
-  for (std::size_t at = 0; at < addresses.size(); ++at) {
+  const bool nobody_is_called = cluster::are_of_this_host(addresses);
+  for (std::size_t at = 0; at < addresses.size() && !nobody_is_called; ++at) {
     const std::string& text = addresses[at];
     if (text.empty() || text.starts_with("unix:")) continue;
-    if (cluster::is_loopback(text) && !sys::host_is_named()) continue;
     hosts.emplace(sys::Address::parse(text).host, at);
   }
   const bool by_name = std::any_of(hosts.begin(), hosts.end(),

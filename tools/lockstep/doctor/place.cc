@@ -7,32 +7,20 @@
 
 #include "cluster/addresses.h"
 #include "cluster/placement.h"
-#include "sys/host_identity.h"
 
 namespace lockstep::tool {
-namespace {
 
-bool is_local(const std::string& address) {
-  return address.empty() || address.starts_with("unix:") ||
-         (cluster::is_loopback(address) && !sys::host_is_named());
-}
-
-}  // namespace
-
-bool Place::by_files() const {
-  return joining && !sys::host_is_named() &&
-         std::any_of(joining->addresses.begin(), joining->addresses.end(),
-                     [](const std::string& address) {
-                       return !address.empty() && !address.starts_with("unix:") &&
-                              cluster::is_loopback(address);
-                     });
+bool Place::without_ports() const {
+  return joining && cluster::are_of_this_host(joining->addresses);
 }
 
 Spread Place::spread() const {
-  if (!joining) return Spread::one_host;
+  if (!joining || without_ports()) return Spread::one_host;
   const auto& addresses = joining->addresses;
-  return std::all_of(addresses.begin(), addresses.end(), is_local) ? Spread::one_host
-                                                                   : Spread::several_hosts;
+  const bool all_are_sockets = std::all_of(
+      addresses.begin(), addresses.end(),
+      [](const std::string& address) { return address.empty() || address.starts_with("unix:"); });
+  return all_are_sockets ? Spread::one_host : Spread::several_hosts;
 }
 
 int Place::local_ranks() const {

@@ -16,8 +16,8 @@ struct Place {
   std::optional<coll::JoinOptions> joining;
   Findings findings;
 
-  /// All addresses are loopback: ranks meet through files, whatever the ports.
-  [[nodiscard]] bool by_files() const;
+  /// The addresses are all of this host: ranks meet at Unix sockets, and the ports are names only.
+  [[nodiscard]] bool without_ports() const;
   [[nodiscard]] Spread spread() const;
   /// Ranks on this host, as far as the launcher says; at least 1.
   [[nodiscard]] int local_ranks() const;
