@@ -45,6 +45,12 @@ int Workers::index_on_host() const {
   return before;
 }
 
+void Workers::have_lane_sessions(int lanes) {
+  while (static_cast<int>(lane_sessions_.size()) < lanes - 1) {
+    lane_sessions_.push_back(session_.split({}, call("sessions of lanes")));
+  }
+}
+
 void Workers::broadcast(const std::vector<Tensor>& tensors, std::string_view what) {
   for (const Tensor& tensor : tensors) {
     const Tensor dense = plain(tensor);

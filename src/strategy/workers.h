@@ -4,6 +4,11 @@
 // that asks for something else is found before data is mixed (Mismatch), one that is gone is named
 // (PeerLost). Worker 0 is the chief. Replicas are numbered through: worker w has those from
 // w * local on.
+//
+// Lanes that are to exchange together have a session each:
+//
+//   workers.have_lane_sessions(core.replicas());   // once, by the thread that leads
+//   core.on_lanes([&](int lane) { workers.session(lane).all_reduce(...); });
 #pragma once
 
 #include <chrono>
@@ -40,6 +45,13 @@ class Workers {
   /// Workers before this one on the same host.
   [[nodiscard]] int index_on_host() const;
   [[nodiscard]] coll::Session& session() noexcept { return session_; }
+  /// That of a lane: a session of all workers that is used by this lane alone, so that lanes
+  /// exchange at the same time. Lane 0's is session(). Any thread, after have_lane_sessions().
+  [[nodiscard]] coll::Session& session(int lane) noexcept {
+    return lane == 0 ? session_ : lane_sessions_[static_cast<std::size_t>(lane) - 1];
+  }
+  /// Makes the sessions of so many lanes, as far as there are none yet; all workers together.
+  void have_lane_sessions(int lanes);
   /// Options of a call of this name.
   [[nodiscard]] coll::CallOptions call(std::string_view what,
                                        std::span<const std::int64_t> shape = {}) const {
@@ -74,6 +86,7 @@ class Workers {
 
   coll::Session& session_;
   std::chrono::nanoseconds timeout_;
+  std::vector<coll::Session> lane_sessions_;  // of lanes 1, 2, ...
 };
 
 }  // namespace lockstep::detail

@@ -7,7 +7,8 @@
 // The first step learns the order in which gradients come and which of them are sparse; the chief's
 // order counts. From then on a gradient is moved into a flat bucket when it arrives. A bucket is
 // complete when all local replicas have filled it; buckets are issued in their order, during
-// backward if sending and computing can go on at the same time, else when it is over.
+// backward if sending and computing can go on at the same time, by one session's own thread, else
+// when it is over: then all lanes take slices, each over its own session.
 // clang-format off
 #include "lockstep/tensor.h"  // before libtorch's own
 // clang-format on
@@ -19,11 +20,13 @@
 #include <cstring>
 #include <optional>
 
+#include "base/inline_vector.h"
 #include "base/mutex.h"
 #include "lockstep/coll/session.h"
 #include "strategy/cross_device/reduce_on_lanes.h"
 #include "tensor/buffer.h"
 #include "train/bucket_plan.h"
+#include "train/bucket_slices.h"
 #include "train/gradient_exchange.h"
 
 namespace lockstep::train {
@@ -68,6 +71,22 @@ void copy_into(const Tensor& view, const Tensor& gradient) {
   } else {
     view.copy_(gradient.is_sparse() ? gradient.to_dense() : gradient);
   }
+}
+
+std::size_t bytes_before(const BucketSlice& slice, DType dtype) {
+  return static_cast<std::size_t>(slice.begin) * size_of(dtype);
+}
+
+coll::ConstBuffer part_of(const coll::ConstBuffer& whole, const BucketSlice& slice) {
+  const auto* data = static_cast<const std::byte*>(whole.data());
+  return {whole.dtype(), data + bytes_before(slice, whole.dtype()),
+          static_cast<std::size_t>(slice.elements)};
+}
+
+coll::Buffer part_of(const coll::Buffer& whole, const BucketSlice& slice) {
+  auto* data = static_cast<std::byte*>(whole.data());
+  return {whole.dtype(), data + bytes_before(slice, whole.dtype()),
+          static_cast<std::size_t>(slice.elements)};
 }
 
 class Bucket {
@@ -151,8 +170,10 @@ class BucketExchange : public GradientExchange {
     fill_up();
     if (overlaps_) {
       issue_full_ones();
+    } else if (slices_.size() == 1) {
+      reduce_slices(0, gathered.here);
     } else {
-      for (const auto& bucket : buckets_) reduce(*bucket, gathered.here);
+      core_.on_lanes([&](int lane) { reduce_slices(lane, gathered.here); });
     }
     used_ = used_anywhere(gathered);
     reduce_sparse(used_);
@@ -202,14 +223,17 @@ class BucketExchange : public GradientExchange {
   }
 
   [[nodiscard]] std::string explain() const override {
-    std::string text = fmt::format("gradients: {} workers over {}\n", workers().count(), why_);
+    std::string text = fmt::format("gradients: {} workers over {}", workers().count(), why_);
+    if (slices_.size() > 1) text += fmt::format(", by {} lanes of each worker", slices_.size());
+    text += '\n';
     if (!planned_) return text + "  buckets are made in the first step, by order of arrival\n";
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
       const BucketLayout& layout = buckets_[i]->layout();
-      text +=
-          fmt::format("  bucket {}: {} gradient{}, {} bytes, first {}{}\n", i, layout.slots.size(),
-                      layout.slots.size() == 1 ? "" : "s", layout.bytes(),
-                      name_of(layout.slots.front().parameter), layout.alone ? ", in place" : "");
+      const int slices = slices_of(i);
+      text += fmt::format("  bucket {}: {} gradient{}, {} bytes, first {}{}{}\n", i,
+                          layout.slots.size(), layout.slots.size() == 1 ? "" : "s", layout.bytes(),
+                          name_of(layout.slots.front().parameter), layout.alone ? ", in place" : "",
+                          slices > 1 ? fmt::format(", {} slices", slices) : "");
     }
     for (const int p : sparse_) text += fmt::format("  sparse, gathered: {}\n", name_of(p));
     return text;
@@ -245,6 +269,15 @@ class BucketExchange : public GradientExchange {
     return parameters_.variables[static_cast<std::size_t>(parameter)].name();
   }
 
+  [[nodiscard]] int slices_of(std::size_t bucket) const {
+    std::int64_t count = 0;
+    for (const auto& lane : slices_) {
+      count += std::count_if(lane.begin(), lane.end(),
+                             [&](const BucketSlice& slice) { return slice.bucket == bucket; });
+    }
+    return static_cast<int>(count);
+  }
+
   /// After the first backward: all workers take the chief's order, and agree on what is sparse.
   void plan(const Gathered& gathered) {
     const auto count = static_cast<std::size_t>(parameters_.count());
@@ -274,7 +307,10 @@ class BucketExchange : public GradientExchange {
         items.push_back({p, parameter.scalar_type(), parameter.numel()});
     }
     std::sort(sparse_.begin(), sparse_.end());
-    make_buckets(plan_buckets(items, sizes_));
+    const std::vector<BucketLayout> layouts = plan_buckets(items, sizes_);
+    slices_ = deal_slices(layouts, overlaps_ ? 1 : core_.replicas());  // all workers have as many
+    workers().have_lane_sessions(static_cast<int>(slices_.size()));
+    make_buckets(layouts);
     planned_ = true;
   }
 
@@ -406,8 +442,19 @@ class BucketExchange : public GradientExchange {
     return options;
   }
 
-  void reduce(Bucket& bucket, Here here) {
-    workers().session().all_reduce(Op::sum, bucket.inputs(), bucket.sum(), call(bucket), here);
+  /// On a lane: its slices, which meet those of the same lane of the other workers.
+  void reduce_slices(int lane, Here here) {
+    if (static_cast<std::size_t>(lane) >= slices_.size()) return;
+    for (const BucketSlice& slice : slices_[static_cast<std::size_t>(lane)]) {
+      const Bucket& bucket = *buckets_[slice.bucket];
+      InlineVector<coll::ConstBuffer, 8> inputs;
+      for (const coll::ConstBuffer& each : bucket.inputs()) {
+        inputs.push_back(part_of(each, slice));
+      }
+      const std::span<const coll::ConstBuffer> each_replica = inputs.span();
+      workers().session(lane).all_reduce(Op::sum, each_replica, part_of(bucket.sum(), slice),
+                                         call(bucket), here);
+    }
   }
 
   void issue_full_ones() {
@@ -489,6 +536,7 @@ class BucketExchange : public GradientExchange {
 
   bool planned_ = false;
   std::vector<std::unique_ptr<Bucket>> buckets_;  // in the order in which they are issued
+  LaneSlices slices_;                             // of what is sent after backward
   std::vector<Place> places_;                     // by parameter
   std::vector<int> sparse_;
   std::vector<bool> used_;  // by parameter, in the step that is being taken

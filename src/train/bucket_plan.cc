@@ -14,6 +14,8 @@ std::int64_t element_bytes(at::ScalarType dtype) {
 
 }  // namespace
 
+std::int64_t line_elements(at::ScalarType dtype) { return kLine / element_bytes(dtype); }
+
 std::int64_t BucketLayout::bytes() const { return elements * element_bytes(dtype); }
 
 std::vector<BucketLayout> plan_buckets(const std::vector<BucketItem>& items,
@@ -22,7 +24,7 @@ std::vector<BucketLayout> plan_buckets(const std::vector<BucketItem>& items,
   std::optional<std::size_t> open;  // bucket that others may still join
   for (const BucketItem& item : items) {
     const std::int64_t width = element_bytes(item.dtype);
-    const std::int64_t line = kLine / width;
+    const std::int64_t line = line_elements(item.dtype);
     const std::int64_t room = (item.elements + line - 1) / line * line;
     if (sizes.alone > 0 && item.elements * width >= sizes.alone) {
       buckets.push_back({item.dtype, item.elements, {{item.parameter, 0}}, true});

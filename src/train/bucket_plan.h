@@ -13,6 +13,9 @@
 
 namespace lockstep::train {
 
+/// Elements of a cache line.
+std::int64_t line_elements(at::ScalarType dtype);
+
 struct BucketItem {
   int parameter = 0;
   at::ScalarType dtype = at::kFloat;

@@ -311,6 +311,37 @@ TEST(Session, SplitFormsGroupsByColorInKeyOrder) {
   });
 }
 
+TEST(Session, SplitKeepsTheReplicasOfEachRank) {
+  static constexpr int kReplicas[] = {1, 3, 2};
+  Hub hub;
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&hub, rank] {
+      SessionOptions options;
+      options.replicas = kReplicas[rank];
+      Session group = hub.join({.size = 3, .rank = rank, .options = options});
+      Session same = group.split({});
+      EXPECT_EQ(same.rank(), rank);
+      EXPECT_EQ(same.replicas(), 6);
+      EXPECT_EQ(same.first_replica(), group.first_replica());
+      Session turned = group.split({.color = 0, .key = -rank});
+      EXPECT_EQ(turned.replicas(), 6);
+      EXPECT_EQ(turned.first_replica(), rank == 2 ? 0 : rank == 1 ? 2 : 5);
+      for (Session* session : {&same, &turned}) {
+        std::vector<Data> inputs;
+        std::vector<ConstBuffer> views;
+        for (int i = 0; i < kReplicas[rank]; ++i) {
+          inputs.push_back(make_input(DType::float32, 3001, session->first_replica() + i));
+        }
+        for (Data& input : inputs) views.emplace_back(input.buffer());
+        Data output(DType::float32, 3001);
+        session->all_reduce(Op::sum, std::span<const ConstBuffer>(views), output.buffer());
+        EXPECT_EQ(output, expected_reduction(Op::sum, DType::float32, 3001, 6));
+      }
+    });
+  }
+}
+
 TEST(Session, TwoThreadsOfOneRankNeverInterleave) {
   // Both threads of each rank issue the same operations, so any order of tickets agrees.
   run_ranks(2, [](Session& group) {

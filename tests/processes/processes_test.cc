@@ -45,6 +45,23 @@ TEST(Processes, RepeatCallsWithBuffersOfOtherKinds) {
   }
 }
 
+/// Threads of a rank with a subgroup each, all of which span all ranks.
+TEST(Processes, AddSlicesOfOneSumAtTheSameTime) {
+  for (const Wire wire : {Wire::local, Wire::tcp, Wire::tls}) {
+    ProcessCluster cluster(
+        {.ranks = 3,
+         .scenario = "slices 40003",
+         .wire = wire,
+         .environment_of = {
+             {0, {"TEST_REPLICAS=1"}}, {1, {"TEST_REPLICAS=2"}}, {2, {"TEST_REPLICAS=3"}}}});
+    for (const Outcome& outcome : cluster.finish(std::chrono::seconds(30))) {
+      EXPECT_TRUE(outcome.ok()) << to_string(wire) << ": " << outcome.how() << "\n" << outcome.text;
+      EXPECT_EQ(outcome.text.find("in place") != std::string::npos, wire == Wire::local)
+          << outcome.text;
+    }
+  }
+}
+
 /// A child that uses or closes what it has inherited is told so, and the group works on.
 TEST(Processes, ForkWithoutHarm) {
   for (const Wire wire : {Wire::local, Wire::tcp, Wire::tls}) {

@@ -132,6 +132,59 @@ void alternate(Session& group, std::size_t count) {
   say("done");
 }
 
+/// Slices of one sum at the same time, each by a thread with a subgroup of all ranks, by rank r
+/// with r + 1 replicas. Memory of the group is reached in place from there, too.
+void add_slices(Session& group, std::size_t count) {
+  constexpr std::size_t kLanes = 3;
+  const auto own = static_cast<std::size_t>(group.rank()) + 1;
+  const coll::Memory memory = group.allocate(own * count * sizeof(float));
+  const std::span<float> all = memory.as<float>();
+  const auto inputs_of = [&](std::size_t begin, std::size_t length) {
+    std::vector<coll::ConstBuffer> inputs;
+    for (std::size_t i = 0; i < own; ++i) {
+      inputs.emplace_back(all.subspan(i * count + begin, length));
+    }
+    return inputs;
+  };
+  const auto add = [&](Session& session, std::size_t begin, std::size_t end) {
+    const auto inputs = inputs_of(begin, end - begin);
+    session.all_reduce(Op::sum, std::span<const coll::ConstBuffer>(inputs),
+                       all.subspan(begin, end - begin));
+  };
+  const auto fill = [&](std::size_t round) {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const std::size_t replica = static_cast<std::size_t>(group.first_replica()) + i / count;
+      all[i] = 1.0F / static_cast<float>(1 + i % count + 7 * replica + round);
+    }
+  };
+  std::vector<Session> sessions;
+  while (sessions.size() < kLanes) sessions.push_back(group.split({}));
+  for (std::size_t round = 0; round < 20; ++round) {
+    fill(round);
+    add(group, 0, count);
+    const std::vector<float> expected(all.begin(), all.begin() + static_cast<long>(count));
+    fill(round);
+    {
+      std::vector<std::jthread> threads;
+      for (std::size_t lane = 0; lane < kLanes; ++lane) {
+        threads.emplace_back(
+            [&, lane] { add(sessions[lane], count * lane / kLanes, count * (lane + 1) / kLanes); });
+      }
+    }
+    if (!std::equal(expected.begin(), expected.end(), all.begin())) {
+      throw std::runtime_error(fmt::format("round {}: other bits in slices", round));
+    }
+  }
+  group.barrier();
+  const bool in_place = group.history().find("by one_pass") != std::string::npos;
+  for (const Session& session : sessions) {
+    if (in_place != (session.history().find("by one_pass") != std::string::npos)) {
+      throw std::runtime_error("slices went another way than the whole");
+    }
+  }
+  say(in_place ? "done in place" : "done");
+}
+
 /// Rounds without an end, for a failure to come into.
 [[noreturn]] void go_on(Session& group) {
   std::vector<float> values(1000);
@@ -255,6 +308,8 @@ void play(Session& group, const std::string& scenario) {
     share(group, next(std::size_t{0}));
   } else if (name == "alternate") {
     alternate(group, next(std::size_t{0}));
+  } else if (name == "slices") {
+    add_slices(group, next(std::size_t{0}));
   } else if (name == "mismatch") {
     std::vector<float> values(group.rank() == next(0) ? 11 : 10);
     group.barrier();

@@ -9,6 +9,8 @@
 //                                     shared memory this one has used
 //   alternate COUNT                   sums from memory of its own and of the session in turns, with
 //                                     as many replicas as the rank's number, and one
+//   slices COUNT                      sums of so many floats, whole and in slices by threads at the
+//                                     same time, by rank r with r + 1 replicas
 //   mismatch RANK                     that rank asks for another count
 //   leave RANK [half | all | message]
 //                                     that rank closes its session early; half: that of a subgroup

@@ -1,8 +1,9 @@
 // `make same-bits`: the same training in every layout, and a table of the weights' digests.
 //
 // R x W is R replicas in each of W processes: as threads of one process (also one after another),
-// as processes over shared memory, and as hosts of their own over TCP, in two network namespaces if
-// this is root. All digests of one job must be equal.
+// as processes over shared memory, and as hosts of their own over TCP (while backward goes on, and
+// by all lanes after it), in two network namespaces if this is root. All digests of one job must be
+// equal.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -73,6 +74,10 @@ std::vector<Layout> layouts_of(int replicas, bool namespaces) {
     const int each = replicas / workers;
     all.push_back({fmt::format("{}x{} processes", each, workers), each, workers});
     all.push_back({fmt::format("{}x{} tcp", each, workers), each, workers, Wire::tcp, "overlap"});
+    if (each > 1) {
+      all.push_back(
+          {fmt::format("{}x{} tcp lanes", each, workers), each, workers, Wire::tcp, "afterwards"});
+    }
     if (namespaces) {
       all.push_back({fmt::format("{}x{} namespaces", each, workers), each, workers, Wire::tcp,
                      "overlap bucket=65536", true});
@@ -105,7 +110,7 @@ int main(int argc, char** argv) try {
     std::printf("not root: no network namespaces\n");
   }
   std::vector<std::string> jobs =
-      quick ? std::vector<std::string>{"model=cnn optimizer=adam steps=5"}
+      quick ? std::vector<std::string>{"model=cnn optimizer=adam steps=5", "model=small steps=5"}
             : std::vector<std::string>{
                   "model=mlp optimizer=sgd steps=100", "model=mlp optimizer=adam steps=100",
                   "model=cnn optimizer=sgd steps=100", "model=cnn optimizer=adam steps=100"};

@@ -20,6 +20,7 @@ struct Fault {
   Wire wire = Wire::local;
   int workers = 3;
   int replicas = 1;
+  std::string words = {};
 };
 
 /// Runs a cluster in which one worker does this at a random step; gives what everybody said.
@@ -33,7 +34,7 @@ std::vector<Outcome> run_with(const Fault& fault, int victim) {
   options.program = LOCKSTEP_TRAIN_WORKER;
   options.scenario = "model=small steps=1000000 replicas=" + std::to_string(fault.replicas) +
                      " fault=" + fault.what + " at=" + std::to_string(step) +
-                     " worker=" + std::to_string(victim);
+                     " worker=" + std::to_string(victim) + " " + fault.words;
   ProcessCluster cluster(options);
   EXPECT_TRUE(cluster.wait_for(victim, "fault at=", kPatience)) << cluster.text(victim);
   for (int rank = 0; rank < fault.workers; ++rank) {
@@ -68,6 +69,12 @@ TEST(TrainFaults, AKilledWorkerOfSeveralReplicasIsNamed) {
 
 TEST(TrainFaults, AKilledWorkerOfAnotherHostIsNamed) {
   expect_named({.what = "kill", .wire = Wire::tls}, 2, std::chrono::milliseconds(100));
+}
+
+/// Every lane of the survivors waits for it over a connection of its own.
+TEST(TrainFaults, AKilledWorkerOfAnotherHostIsNamedByAllLanes) {
+  expect_named({.what = "kill", .wire = Wire::tcp, .replicas = 2, .words = "afterwards"}, 1,
+               std::chrono::milliseconds(100));
 }
 
 TEST(TrainFaults, AStoppedWorkerIsNamed) {

@@ -1,7 +1,7 @@
 // A worker of a training job, as a process: joins as the environment says, trains and prints a
 // digest of the weights. Its one argument is a list of words:
 //
-//   model=cnn optimizer=adam steps=20 replicas=2 sequential overlap bucket=65536
+//   model=cnn optimizer=adam steps=20 replicas=2 sequential overlap|afterwards bucket=65536
 //   fault=kill|stop|throw at=STEP worker=W      what worker W does in that step
 //
 // "fault at=TIME" is printed before the fault; a failure is one line as rank_program's, and exit
@@ -79,6 +79,7 @@ void run(const Words& words) {
   job.optimizer = words.text("optimizer", "sgd");
   job.steps = words.number("steps", 100);
   if (words.has("overlap")) job.gradients.overlap = Overlap::always;
+  if (words.has("afterwards")) job.gradients.overlap = Overlap::never;
   job.gradients.bucket_bytes = words.number("bucket", 0);
   const std::string fault = words.text("fault", "");
   const bool mine = words.number("worker", 0) == strategy.worker_index();
