@@ -80,6 +80,7 @@ Control::Control(const Setup& setup)
       history_(setup.history),
       names_(setup.names),
       timing_(setup.timing),
+      on_departure_(setup.on_departure),
       left_(std::make_unique<std::atomic<std::uint64_t>[]>(static_cast<std::size_t>(setup.size))),
       departures_(setup.size),
       unchecked_(static_cast<std::size_t>(setup.size)),
@@ -167,7 +168,9 @@ void Control::handle(Peer& peer, const wire::FrameReader& frame) {
       note_goodbye(frame.goodbye(), &peer);
       break;
     case wire::FrameType::departure:
-      if (departures_.note(frame.departure())) tell(frame.departure(), &peer);
+      if (!departures_.note(frame.departure())) break;
+      tell(frame.departure(), &peer);
+      if (on_departure_) on_departure_();
       break;
     case wire::FrameType::abort: {
       wire::Abort abort;

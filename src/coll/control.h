@@ -32,12 +32,13 @@
 //   loop: control.poll(clock.now()); sleep until control.next_poll() or a connection is ready
 //
 // Borrows everything in Setup. Never blocks and reads no clock. Thread rule: one thread; left(),
-// missing(), late() and leave_group() from any.
+// has_left(), missing(), late() and leave_group() from any.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -80,6 +81,7 @@ class Control {
     std::vector<sys::Connection*> peers;          // by rank; null but for control_peers
     std::vector<std::string> names = {};          // by rank, for messages; empty: their addresses
     Timing timing;
+    std::function<void()> on_departure = {};  // another rank has left a group
   };
   explicit Control(const Setup& setup);
   ~Control();
@@ -104,6 +106,10 @@ class Control {
   /// Empty while the rank is here; else the first operation it takes no part in. An operation with
   /// that number or a later one waits for it in vain: see missing().
   [[nodiscard]] std::optional<std::uint64_t> left(int peer) const noexcept;
+  /// The rank has closed its session of that group.
+  [[nodiscard]] bool has_left(int peer, std::uint64_t group) const {
+    return first_missed(peer, group).has_value();
+  }
   /// Nothing more will be read from this control peer.
   [[nodiscard]] bool is_over(int peer) const noexcept;
   /// PeerLost if the rank, for which this operation of the group waits, has left and nothing more
@@ -150,6 +156,7 @@ class Control {
   const transport::History* history_;
   std::vector<std::string> names_;
   Timing timing_;
+  std::function<void()> on_departure_;
   std::vector<std::unique_ptr<Peer>> peers_;            // control peers, ascending
   std::unique_ptr<std::atomic<std::uint64_t>[]> left_;  // per rank; kHere until it leaves
   Departures departures_;

@@ -42,13 +42,14 @@ std::string names(const std::vector<int>& ranks) {
 }  // namespace
 
 Executor::Executor(std::unique_ptr<Carrier> carrier, const SessionOptions& options,
-                   const GroupSpec& group, std::shared_ptr<Records> records)
+                   const GroupSpec& group, std::shared_ptr<Records> records, Deserted deserted)
     : carrier_(std::move(carrier)),
       end_(carrier_->end()),
       options_(options),
       group_(static_cast<std::uint32_t>(group.id)),
       records_(std::move(records)),
-      recorder_(records_->add(group)) {}
+      recorder_(records_->add(group)),
+      deserted_(std::move(deserted)) {}
 
 Status Executor::run(const Call& call, std::uint64_t ticket, Deadline deadline) {
   Status status;
@@ -202,9 +203,15 @@ State Executor::drive(const Call& call, const wire::Descriptor& descriptor, Dead
     }
     const Deadline stuck = Deadline::after(last_progress, options_.progress_timeout);
     const Deadline report = Deadline::after(now, options_.stall_report);
-    if (end_.wait(peer, moved_on, earlier(earlier(deadline, stuck), report))) {
-      if (state == State::pending && end_.failed()) return State::failed;
-      continue;
+    const auto worth_a_look = [&] { return moved_on() || never_comes(peer); };
+    if (end_.wait(peer, worth_a_look, earlier(earlier(deadline, stuck), report))) {
+      if (state != State::pending) continue;
+      if (end_.failed()) return State::failed;
+      // What it did before it left counts, so look once more after having seen it leave.
+      if (!never_comes(peer) || moved_on()) continue;
+      own_failure_ = has_left(peer, descriptor);
+      end_.fail(own_failure_);
+      return State::failed;
     }
     const Time later = clock_.now();
     if (deadline.passed(later) || (stuck.passed(later) && carrier_->progress() == progress)) {
@@ -215,6 +222,23 @@ State Executor::drive(const Call& call, const wire::Descriptor& descriptor, Dead
     if (report.passed(later)) report_stall(descriptor, later - *since);
   }
   return state;
+}
+
+// Who leaves a group leaves its messages first, if it made them: then the link knows better.
+bool Executor::never_comes(int peer) const {
+  return deserted_ && peer >= 0 && deserted_(peer) && !end_.has_left(peer);
+}
+
+Status Executor::has_left(int peer, const wire::Descriptor& descriptor) const {
+  return {
+      ErrorKind::peer_lost,
+      Code::unavailable,
+      fmt::format(
+          "rank {} has left the group (its session was closed), but rank {} needs it for operation "
+          "{}: {}",
+          end_.member(peer), end_.member(end_.rank()), descriptor.sequence,
+          wire::describe(descriptor)),
+      {end_.member(peer)}};
 }
 
 /// Generation ranks the operation waits for: those that have not arrived, else the peer it is stuck

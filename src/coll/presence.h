@@ -40,8 +40,9 @@ class Presence : public std::enable_shared_from_this<Presence> {
     bool compares_histories = false;
     /// Opens a connection to that rank, ready to send; it has not greeted yet. Null: try again.
     std::function<std::unique_ptr<sys::Connection>(int rank)> connect;
-    /// Called once, when the generation has failed: wakes whoever sleeps.
-    std::function<void()> on_failure;
+    /// Wakes whoever sleeps in shared memory: the generation has failed, or a rank has left a
+    /// group.
+    std::function<void()> wake;
   };
   explicit Presence(Setup setup);
   ~Presence();
@@ -62,6 +63,10 @@ class Presence : public std::enable_shared_from_this<Presence> {
   [[nodiscard]] Status missing(int rank, std::uint64_t group, const wire::Descriptor& operation,
                                DataPath path) const {
     return control_.missing(rank, group, operation, path);
+  }
+  /// The rank has closed its session of that group.
+  [[nodiscard]] bool has_left(int rank, std::uint64_t group) const {
+    return control_.has_left(rank, group);
   }
   /// Ranks that keep this operation of the group of all ranks waiting; empty if that is not known.
   [[nodiscard]] std::vector<int> late(std::uint64_t sequence) const {

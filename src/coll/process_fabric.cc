@@ -83,6 +83,7 @@ std::unique_ptr<StreamLink> stream_link(const std::shared_ptr<Presence>& presenc
   setup.gone = [presence, group](int who, const wire::Descriptor& operation, bool over) {
     return presence->missing(who, group, operation, over ? DataPath::over : DataPath::open);
   };
+  setup.has_left = [presence, group](int who) { return presence->has_left(who, group); };
   setup.leave = [presence, group](std::uint64_t next) { presence->leave_group(group, next); };
   // The control plane compares and counts the operations of the group of all ranks.
   if (group == kWorld) {

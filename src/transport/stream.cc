@@ -56,6 +56,7 @@ StreamLink::StreamLink(const Setup& setup)
       history_(setup.history != nullptr ? setup.history : &own_history_),
       members_(setup.members),
       gone_(setup.gone),
+      has_left_(setup.has_left),
       late_(setup.late),
       leave_(setup.leave),
       spin_(setup.spin),

@@ -332,6 +332,23 @@ TEST_P(Programs, OneLeavesWhileOthersWaitForAMessage) {
   }
 }
 
+void expect_parted(const std::vector<Outcome>& outcomes, int leaver) {
+  expect_verdicts(outcomes, {}, {"PeerLost", {leaver}});
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_THAT(outcome.text, HasSubstr(fmt::format("rank {} has left the group", leaver)));
+  }
+  const auto left = number_after(outcomes[static_cast<std::size_t>(leaver)].text, "left at ");
+  ASSERT_TRUE(left.has_value());
+  expect_in_time(outcomes, {}, *left, 100ms);
+}
+
+TEST_P(Programs, OneLeavesASubgroupWithoutTheMessagesOfAnother) {
+  for (const char* direction : {"send", "receive"}) {
+    expect_parted(run(fmt::format("part 0 {} 2", direction)), 0);
+    expect_parted(run(fmt::format("part 2 {} 1", direction)), 2);
+  }
+}
+
 TEST_P(Programs, AllLeaveInGoodOrder) {
   for (const Outcome& outcome : run("work 0.1 1000")) EXPECT_TRUE(outcome.ok()) << outcome.text;
 }
@@ -429,6 +446,17 @@ TEST(HostsOfSeveralRanks, D2SurvivorsThatJoinAgainHoldNoMoreThanBefore) {
                                .hosts = {"a", "a", "b", "b"},
                                .environment = {"TEST_DEAD_MS=1000"}};
   for (const std::string& wrong : kill_and_rejoin(options, 0, 3)) ADD_FAILURE() << wrong;
+}
+
+/// The subgroup is one of streams, the two share memory.
+TEST(HostsOfSeveralRanks, OneLeavesASubgroupWithoutTheMessagesOfANeighbour) {
+  for (const char* direction : {"send", "receive"}) {
+    ProcessCluster cluster({.ranks = 4,
+                            .scenario = fmt::format("part 2 {} 3", direction),
+                            .wire = Wire::tcp,
+                            .hosts = {"a", "a", "b", "b"}});
+    expect_parted(cluster.finish(30s), 2);
+  }
 }
 
 /// 99. health: a peer that never started, one that was restarted after a collective, an address

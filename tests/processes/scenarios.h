@@ -14,6 +14,9 @@
 //                                     that rank closes its session early; half: that of a subgroup
 //                                     only; all: that of a subgroup, too, in which the others wait
 //                                     for it; message: the others wait for one of it
+//   part RANK send RANK | part RANK receive RANK
+//                                     the first closes its session of a subgroup of all, in which
+//                                     the second sends it a message, or waits for one of it
 //   stuck RANK                        that rank never comes to an operation of all, and only looks
 //                                     whether all is well
 //   fork RANK                         that rank forks a child that uses and closes the session,
