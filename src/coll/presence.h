@@ -68,10 +68,12 @@ class Presence : public std::enable_shared_from_this<Presence> {
   [[nodiscard]] bool has_left(int rank, std::uint64_t group) const {
     return control_.has_left(rank, group);
   }
-  /// Ranks that keep this operation of the group of all ranks waiting; empty if that is not known.
-  [[nodiscard]] std::vector<int> late(std::uint64_t sequence) const {
-    return control_.late(sequence);
+  /// Ranks that keep this operation of the group waiting; empty if that is not known.
+  [[nodiscard]] std::vector<int> late(std::uint64_t group, std::uint64_t sequence) const {
+    return control_.late(group, sequence);
   }
+  /// Where the group's link says which operation it has begun last, for late().
+  Standings::Counter enter_group(std::uint64_t group) { return control_.enter_group(group); }
   /// This rank takes no part in the group's operations from `next` on.
   void leave_group(std::uint64_t group, std::uint64_t next) noexcept;
 

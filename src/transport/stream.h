@@ -16,6 +16,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -52,6 +53,8 @@ class StreamLink final : public Link {
     std::function<bool(int rank)> has_left = {};
     /// Ranks that have not begun the operation that this one is in, as far as is known.
     std::function<std::vector<int>(std::uint64_t sequence)> late = {};
+    /// Where the link says which operation it has begun last; null: nobody wants to know.
+    std::shared_ptr<std::atomic<std::uint64_t>> begun = {};
     /// Tells the others that this rank takes no part in operations from `next` on.
     std::function<void(std::uint64_t next)> leave = {};
     SpinPolicy spin = {};
@@ -132,6 +135,7 @@ class StreamLink final : public Link {
   std::function<Status(int, const wire::Descriptor&, bool)> gone_;
   std::function<bool(int)> has_left_;
   std::function<std::vector<int>(std::uint64_t)> late_;
+  std::shared_ptr<std::atomic<std::uint64_t>> begun_;
   std::function<void(std::uint64_t)> leave_;
   SpinPolicy spin_;
   std::uint64_t sequence_ = 0;

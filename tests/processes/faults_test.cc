@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <tuple>
+
 #include "tests/processes/fault_checks.h"
 #include "tests/processes/rejoins.h"
 #include "tests/processes/scenarios.h"
@@ -285,6 +287,27 @@ TEST_P(Programs, A27AStuckRankIsNamedByAll) {
   for (const int rank : {0, 1, 2}) {
     EXPECT_THAT(outcomes[static_cast<std::size_t>(rank)].text,
                 testing::ContainsRegex(fmt::format("rank {} has waited .*for rank 3\n", rank)));
+  }
+}
+
+/// The same in a subgroup, whichever rank it is and whoever waits for whom.
+TEST_P(Programs, A27ARankStuckInASubgroupIsNamedByAll) {
+  for (const auto& [stuck, size, algorithm] :
+       {std::tuple(1, 3, "direct"), std::tuple(0, 4, "halving")}) {
+    ProcessCluster cluster(
+        {.ranks = size + 1,
+         .scenario = fmt::format("stuck {} {}", stuck, size),
+         .wire = GetParam(),
+         .environment = {"TEST_PROGRESS_MS=2000",
+                         fmt::format("TEST_ALGORITHMS=all_reduce={}", algorithm)}});
+    const auto outcomes = cluster.finish(30s);
+    expect_verdicts(outcomes, {}, {"Timeout", {stuck}});
+    for (int rank = 0; rank < size; ++rank) {
+      if (rank == stuck) continue;
+      EXPECT_THAT(
+          outcomes[static_cast<std::size_t>(rank)].text,
+          testing::ContainsRegex(fmt::format("rank {} has waited .*for rank {}\n", rank, stuck)));
+    }
   }
 }
 

@@ -287,10 +287,14 @@ void play(Session& group, const std::string& scenario) {
     const auto direction = next(std::string());
     part(group, leaver, direction, next(0));
   } else if (name == "stuck") {
+    const auto rank = next(0);
+    const auto size = next(0);
+    std::optional<Session> part;
+    if (size > 0) part = group.split({.color = group.rank() < size ? 0 : 1, .key = -group.rank()});
     group.barrier();
-    if (group.rank() == next(0)) return idle(group, 20);
+    if (group.rank() == rank || (part && group.rank() >= size)) return idle(group, 20);
     float value = 0;
-    group.all_reduce(Op::sum, std::span(&value, 1));
+    (part ? *part : group).all_reduce(Op::sum, std::span(&value, 1));
   } else if (name == "orphan") {
     group.barrier();
     if (group.rank() == next(0)) leave_orphan();
