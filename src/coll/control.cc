@@ -80,10 +80,11 @@ Control::Control(const Setup& setup)
       history_(setup.history),
       names_(setup.names),
       timing_(setup.timing),
+      on_departure_(setup.on_departure),
       left_(std::make_unique<std::atomic<std::uint64_t>[]>(static_cast<std::size_t>(setup.size))),
       departures_(setup.size),
       unchecked_(static_cast<std::size_t>(setup.size)),
-      begun_(static_cast<std::size_t>(setup.size), 0) {
+      census_(setup.size) {
   failure_.hold_for_verdict();
   for (int rank = 0; rank < size_; ++rank) left_[static_cast<std::size_t>(rank)] = kHere;
   for (const int peer : control_peers(rank_, size_)) {
@@ -156,18 +157,24 @@ void Control::handle(Peer& peer, const wire::FrameReader& frame) {
   switch (frame.header().type) {
     case wire::FrameType::pulse:
       unchecked_[static_cast<std::size_t>(peer.rank)] = frame.pulse();
-      begun_[static_cast<std::size_t>(peer.rank)] = frame.pulse().latest.sequence;
       break;
     case wire::FrameType::standings: {
-      auto begun = frame.standings();
-      if (peer.rank == 0 && begun.size() <= begun_.size()) standings_.set(std::move(begun));
+      auto standings = frame.standings();
+      if (peer.rank == 0 && standings.begun.size() <= unchecked_.size()) {
+        standings_.set(std::move(standings));
+      }
       break;
     }
+    case wire::FrameType::positions:
+      if (rank_ == 0) census_.note(peer.rank, frame.positions());
+      break;
     case wire::FrameType::goodbye:
       note_goodbye(frame.goodbye(), &peer);
       break;
     case wire::FrameType::departure:
-      if (departures_.note(frame.departure())) tell(frame.departure(), &peer);
+      if (!departures_.note(frame.departure())) break;
+      tell(frame.departure(), &peer);
+      if (on_departure_) on_departure_();
       break;
     case wire::FrameType::abort: {
       wire::Abort abort;
@@ -388,27 +395,28 @@ void Control::send_pulses(Time now) {
   next_pulse_ = now + timing_.pulse;
   std::array<std::byte, wire::kPulseBytes> payload;
   wire::encode(standing(), payload);
+  const auto positions = standings_.positions();
   for (auto& peer : peers_) {
-    if (!peer->lost && peer->channel.empty()) peer->channel.send(wire::FrameType::pulse, payload);
+    if (peer->lost || !peer->channel.empty()) continue;
+    peer->channel.send(wire::FrameType::pulse, payload);
+    if (peer->rank != 0 || positions == told_) continue;
+    told_ = positions;
+    peer->channel.send(wire::FrameType::positions, wire::encode(told_));
   }
-  if (rank_ == 0 && history_ != nullptr) tell_standings(now);
+  if (rank_ != 0) return;
+  census_.note(rank_, positions);
+  tell_standings(now);
 }
 
 void Control::tell_standings(Time now) {
-  begun_[0] = history_->latest().descriptor.sequence;
-  const auto [lowest, highest] = std::minmax_element(begun_.begin(), begun_.end());
-  if (*lowest != lowest_) {
-    lowest_ = *lowest;
-    lowest_since_ = now;
+  for (const wire::Standings& standings : census_.news(now, 2 * timing_.pulse)) {
+    const auto payload = wire::encode(standings);
+    for (auto& peer : peers_) {
+      if (standings.begun[static_cast<std::size_t>(peer->rank)] == wire::kNoPosition) continue;
+      peer->channel.send(wire::FrameType::standings, payload);
+    }
+    standings_.set(standings);
   }
-  if (begun_ == told_) return;
-  // Who is behind is told after a while, and that nobody is any more at once.
-  const bool someone_behind = *lowest != *highest;
-  if (someone_behind ? now - lowest_since_ < 2 * timing_.pulse : !told_someone_behind_) return;
-  told_ = begun_;
-  told_someone_behind_ = someone_behind;
-  standings_.set(begun_);
-  send_to_all(wire::FrameType::standings, wire::encode_standings(begun_), nullptr);
 }
 
 void Control::send_to_all(wire::FrameType type, std::span<const std::byte> payload,

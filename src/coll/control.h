@@ -22,8 +22,9 @@
 // differ have made different calls, even if their data never met: a proposal, too. So have ranks
 // that leave after different numbers of operations.
 //
-// Rank 0 hears everybody's pulses. When some ranks have kept the others waiting for two pulses, it
-// tells all where each one stands, so that whoever waits knows for whom: late().
+// With its pulse each rank tells rank 0 where it stands in the groups in which it has begun
+// something last. When some ranks of a group have kept the others waiting for two pulses, rank 0
+// tells its members where each one stands, so that whoever waits knows for whom: late().
 //
 // A rank that closes its session of one group says so (a departure), and when it has closed all of
 // them, goodbye. Both are passed on to everybody, who asks missing() while it waits.
@@ -32,12 +33,13 @@
 //   loop: control.poll(clock.now()); sleep until control.next_poll() or a connection is ready
 //
 // Borrows everything in Setup. Never blocks and reads no clock. Thread rule: one thread; left(),
-// missing(), late() and leave_group() from any.
+// has_left(), missing(), late(), enter_group() and leave_group() from any.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -46,6 +48,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "coll/census.h"
 #include "coll/departures.h"
 #include "coll/standings.h"
 #include "sys/net.h"
@@ -80,6 +83,7 @@ class Control {
     std::vector<sys::Connection*> peers;          // by rank; null but for control_peers
     std::vector<std::string> names = {};          // by rank, for messages; empty: their addresses
     Timing timing;
+    std::function<void()> on_departure = {};  // another rank has left a group
   };
   explicit Control(const Setup& setup);
   ~Control();
@@ -91,6 +95,8 @@ class Control {
   /// When poll() has something to do even if no connection is ready.
   [[nodiscard]] Time next_poll() const noexcept;
 
+  /// This rank's operations of the group are counted there, for late(), until the counter is gone.
+  Standings::Counter enter_group(std::uint64_t group) { return standings_.enter(group); }
   /// This rank takes no part in the group's operations from `next` on. Told at the next poll().
   void leave_group(std::uint64_t group, std::uint64_t next) {
     departures_.leave(rank_, group, next);
@@ -104,6 +110,10 @@ class Control {
   /// Empty while the rank is here; else the first operation it takes no part in. An operation with
   /// that number or a later one waits for it in vain: see missing().
   [[nodiscard]] std::optional<std::uint64_t> left(int peer) const noexcept;
+  /// The rank has closed its session of that group.
+  [[nodiscard]] bool has_left(int peer, std::uint64_t group) const {
+    return first_missed(peer, group).has_value();
+  }
   /// Nothing more will be read from this control peer.
   [[nodiscard]] bool is_over(int peer) const noexcept;
   /// PeerLost if the rank, for which this operation of the group waits, has left and nothing more
@@ -111,10 +121,10 @@ class Control {
   /// `over` says that it does not (StreamLink::suspect).
   [[nodiscard]] Status missing(int peer, std::uint64_t group, const wire::Descriptor& operation,
                                DataPath path) const;
-  /// Ranks that have not begun this operation of the group of all ranks, which this rank has; empty
-  /// if that is not known (yet).
-  [[nodiscard]] std::vector<int> late(std::uint64_t sequence) const {
-    return standings_.behind(rank_, sequence);
+  /// Ranks that have not begun this operation of the group, which this rank has; empty if that is
+  /// not known (yet).
+  [[nodiscard]] std::vector<int> late(std::uint64_t group, std::uint64_t sequence) const {
+    return standings_.behind(group, rank_, sequence);
   }
 
  private:
@@ -150,17 +160,15 @@ class Control {
   const transport::History* history_;
   std::vector<std::string> names_;
   Timing timing_;
+  std::function<void()> on_departure_;
   std::vector<std::unique_ptr<Peer>> peers_;            // control peers, ascending
   std::unique_ptr<std::atomic<std::uint64_t>[]> left_;  // per rank; kHere until it leaves
   Departures departures_;
   std::vector<std::optional<wire::Pulse>>
-      unchecked_;                     // per rank: where it stands, not compared yet
-  std::vector<std::uint64_t> begun_;  // per rank: the operation it has begun last, by its pulses
-  std::vector<std::uint64_t> told_;   // of them to all; rank 0
-  bool told_someone_behind_ = false;
-  std::uint64_t lowest_ = 0;  // of them
-  Time lowest_since_{};
-  Standings standings_;  // as rank 0 told
+      unchecked_;  // per rank: where it stands, not compared yet
+  Standings standings_;
+  std::vector<wire::Position> told_;  // to rank 0: where this one stands
+  Census census_;                     // rank 0's
   Time last_poll_{};
   Time next_pulse_{};
   bool started_ = false;

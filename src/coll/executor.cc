@@ -36,13 +36,15 @@ void fill_small(Call& call, Op op, const ConstBuffer& input, const ConstBuffer& 
 }  // namespace
 
 Executor::Executor(std::unique_ptr<Carrier> carrier, const SessionOptions& options,
-                   const GroupSpec& group, std::shared_ptr<Records> records, const Clock* clock)
+                   const GroupSpec& group, std::shared_ptr<Records> records, Deserted deserted,
+                   const Clock* clock)
     : carrier_(std::move(carrier)),
       end_(carrier_->end()),
       options_(options),
       group_(static_cast<std::uint32_t>(group.id)),
       records_(std::move(records)),
       recorder_(records_->add(group)),
+      deserted_(std::move(deserted)),
       clock_(clock != nullptr ? *clock : real_clock_) {}
 
 Status Executor::run(const Call& call, std::uint64_t ticket, Deadline deadline) {
@@ -189,9 +191,15 @@ State Executor::drive(const Call& call, const wire::Descriptor& descriptor, Dead
       continue;
     }
     if (!wait) wait.emplace(options_, clock_.now(), carrier_->progress());
-    if (end_.wait(peer, moved_on, earlier(deadline, wait->next_look()))) {
-      if (state == State::pending && end_.failed()) return State::failed;
-      continue;
+    const auto worth_a_look = [&] { return moved_on() || never_comes(peer); };
+    if (end_.wait(peer, worth_a_look, earlier(deadline, wait->next_look()))) {
+      if (state != State::pending) continue;
+      if (end_.failed()) return State::failed;
+      // What it did before it left counts, so look once more after having seen it leave.
+      if (!never_comes(peer) || moved_on()) continue;
+      own_failure_ = has_left(peer, descriptor);
+      end_.fail(own_failure_);
+      return State::failed;
     }
     const Time now = clock_.now();
     wait->look(now, {carrier_->progress(), carrier_->moved(), awaited()});
@@ -203,6 +211,23 @@ State Executor::drive(const Call& call, const wire::Descriptor& descriptor, Dead
     if (wait->report_is_due(now)) report_stall(descriptor, *wait, now);
   }
   return state;
+}
+
+// Who leaves a group leaves its messages first, if it made them: then the link knows better.
+bool Executor::never_comes(int peer) const {
+  return deserted_ && peer >= 0 && deserted_(peer) && !end_.has_left(peer);
+}
+
+Status Executor::has_left(int peer, const wire::Descriptor& descriptor) const {
+  return {
+      ErrorKind::peer_lost,
+      Code::unavailable,
+      fmt::format(
+          "rank {} has left the group (its session was closed), but rank {} needs it for operation "
+          "{}: {}",
+          end_.member(peer), end_.member(end_.rank()), descriptor.sequence,
+          wire::describe(descriptor)),
+      {end_.member(peer)}};
 }
 
 /// Generation ranks the operation waits for: those that have not arrived, else the peer it is stuck

@@ -2,6 +2,7 @@
 // deadlines and record of each operation, whatever carries it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -17,9 +18,13 @@ namespace lockstep::coll {
 
 class Executor {
  public:
-  /// `records` is of all groups of this rank; `clock` is borrowed, null: the real one.
+  /// Whether a rank of this group has closed its session of the group these messages belong to.
+  using Deserted = std::function<bool(int rank)>;
+
+  /// `records` is of all groups of this rank. `deserted` is for messages, else empty; any thread.
+  /// `clock` is borrowed, null: the real one.
   Executor(std::unique_ptr<Carrier> carrier, const SessionOptions& options, const GroupSpec& group,
-           std::shared_ptr<Records> records, const Clock* clock = nullptr);
+           std::shared_ptr<Records> records, Deserted deserted = {}, const Clock* clock = nullptr);
 
   /// Fixes the call's place in the order of operations.
   std::uint64_t issue() noexcept { return turnstile_.take(); }
@@ -50,6 +55,9 @@ class Executor {
   [[nodiscard]] Status failure_of(const wire::Descriptor& descriptor, Here here,
                                   const Moved& moved) const;
   State drive(const Call& call, const wire::Descriptor& descriptor, Deadline deadline);
+  /// The peer has left before it made its end of these messages: it will never come.
+  [[nodiscard]] bool never_comes(int peer) const;
+  [[nodiscard]] Status has_left(int peer, const wire::Descriptor& descriptor) const;
   void report_stall(const wire::Descriptor& descriptor, LongWait& wait, Time now) const;
   [[nodiscard]] Status timed_out(const Call& call, const wire::Descriptor& descriptor,
                                  Duration waited) const;
@@ -61,6 +69,7 @@ class Executor {
   std::uint32_t group_;
   std::shared_ptr<Records> records_;
   std::shared_ptr<Recorder> recorder_;
+  Deserted deserted_;
   Scratch narrowed_;  // of calls that travel in another type
   Turnstile turnstile_;
   Status own_failure_;  // of this rank's own making

@@ -124,7 +124,7 @@ Joined Joiner::run() {
     return protected_call(*network, protection.get(), reachable_address(roster, rank), rank,
                           transport::Plane::data);
   };
-  setup.on_failure = [host = std::weak_ptr(host_)] {
+  setup.wake = [host = std::weak_ptr(host_)] {
     if (const auto alive = host.lock()) alive->wake_all();
   };
   auto presence = std::make_shared<Presence>(std::move(setup));

@@ -50,11 +50,12 @@ Presence::Presence(Setup setup)
                 .history = setup.compares_histories ? &history_ : nullptr,
                 .peers = borrowed(connections_),
                 .names = names(roster_),
-                .timing = setup.timing}),
+                .timing = setup.timing,
+                .on_departure = setup.wake}),
       poller_(network_->poller()) {
   failure_.listen({.reported = [this] { poller_->wake(); },
                    .raised =
-                       [this, wake = std::move(setup.on_failure)] {
+                       [this, wake = std::move(setup.wake)] {
                          wake();
                          wake_pollers();
                        }});

@@ -41,8 +41,9 @@ class Presence : public std::enable_shared_from_this<Presence> {
     bool compares_histories = false;
     /// Opens a connection to that rank, ready to send; it has not greeted yet. Null: try again.
     std::function<std::unique_ptr<sys::Connection>(int rank)> connect;
-    /// Called once, when the generation has failed: wakes whoever sleeps.
-    std::function<void()> on_failure;
+    /// Wakes whoever sleeps in shared memory: the generation has failed, or a rank has left a
+    /// group.
+    std::function<void()> wake;
   };
   explicit Presence(Setup setup);
   ~Presence();
@@ -66,10 +67,16 @@ class Presence : public std::enable_shared_from_this<Presence> {
                                DataPath path) const {
     return control_.missing(rank, group, operation, path);
   }
-  /// Ranks that keep this operation of the group of all ranks waiting; empty if that is not known.
-  [[nodiscard]] std::vector<int> late(std::uint64_t sequence) const {
-    return control_.late(sequence);
+  /// The rank has closed its session of that group.
+  [[nodiscard]] bool has_left(int rank, std::uint64_t group) const {
+    return control_.has_left(rank, group);
   }
+  /// Ranks that keep this operation of the group waiting; empty if that is not known.
+  [[nodiscard]] std::vector<int> late(std::uint64_t group, std::uint64_t sequence) const {
+    return control_.late(group, sequence);
+  }
+  /// Where the group's link says which operation it has begun last, for late().
+  Standings::Counter enter_group(std::uint64_t group) { return control_.enter_group(group); }
   /// This rank takes no part in the group's operations from `next` on.
   void leave_group(std::uint64_t group, std::uint64_t next) noexcept;
 

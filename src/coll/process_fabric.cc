@@ -47,6 +47,17 @@ std::vector<int> indices_here(const Roster& roster, const std::vector<int>& memb
   return indices;
 }
 
+/// Ranks of the generation as the group counts them.
+std::vector<int> places_of(const std::vector<int>& ranks, const std::vector<int>& members) {
+  std::vector<int> places;
+  for (std::size_t place = 0; place < members.size(); ++place) {
+    if (std::find(ranks.begin(), ranks.end(), members[place]) != ranks.end()) {
+      places.push_back(static_cast<int>(place));
+    }
+  }
+  return places;
+}
+
 std::unique_ptr<StreamLink> stream_link(const std::shared_ptr<Presence>& presence,
                                         const std::shared_ptr<ShmHost>& host, std::uint64_t group,
                                         const std::vector<int>& members, int rank) {
@@ -84,11 +95,16 @@ std::unique_ptr<StreamLink> stream_link(const std::shared_ptr<Presence>& presenc
   setup.gone = [presence, group](int who, const wire::Descriptor& operation, bool over) {
     return presence->missing(who, group, operation, over ? DataPath::over : DataPath::open);
   };
+  setup.has_left = [presence, group](int who) { return presence->has_left(who, group); };
   setup.leave = [presence, group](std::uint64_t next) { presence->leave_group(group, next); };
-  // The control plane compares and counts the operations of the group of all ranks.
-  if (group == kWorld) {
-    setup.history = &presence->history();
-    setup.late = [presence](std::uint64_t sequence) { return presence->late(sequence); };
+  // The control plane compares the operations of the group of all ranks.
+  if (group == kWorld) setup.history = &presence->history();
+  // Of two, each knows for whom it waits.
+  if (members.size() > 2) {
+    setup.begun = presence->enter_group(group);
+    setup.late = [presence, group, members](std::uint64_t sequence) {
+      return places_of(presence->late(group, sequence), members);
+    };
   }
   setup.borrowed = std::move(streams);
   return std::make_unique<StreamLink>(setup);

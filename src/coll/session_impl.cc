@@ -49,7 +49,7 @@ void check_session_options(const SessionOptions& options) {
 
 Session::Impl::Impl(std::shared_ptr<transport::Generation> generation, MakeCarrier make_carrier,
                     GroupSpec spec, int rank, const SessionOptions& options,
-                    std::shared_ptr<Membership> membership)
+                    std::shared_ptr<Membership> membership, Executor::Deserted deserted)
     : generation_(std::move(generation)),
       make_carrier_(std::move(make_carrier)),
       spec_(std::move(spec)),
@@ -59,7 +59,7 @@ Session::Impl::Impl(std::shared_ptr<transport::Generation> generation, MakeCarri
       single_(spec_.replicas[static_cast<std::size_t>(rank)] == 1),
       options_(options),
       records_(membership ? membership->records : std::make_shared<Records>(spec_.members[rank])),
-      executor_(make_carrier_(spec_, rank, options), options, spec_, records_),
+      executor_(make_carrier_(spec_, rank, options), options, spec_, records_, std::move(deserted)),
       membership_(membership
                       ? std::move(membership)
                       : std::make_shared<Membership>(generation_, spec_.members[rank], records_)) {}
@@ -140,8 +140,11 @@ Session::Impl& Session::Impl::messages(int from, int to) {
       spec.replicas.push_back(1);
       spec.hosts.push_back(spec_.hosts[rank]);
     }
+    const auto deserted = [this, from, to](int rank) {
+      return executor_.end().has_left(rank == 0 ? from : to);
+    };
     pair = std::make_unique<Impl>(generation_, make_carrier_, std::move(spec),
-                                  rank_ == from ? 0 : 1, options_, membership_);
+                                  rank_ == from ? 0 : 1, options_, membership_, deserted);
   }
   return *pair;
 }

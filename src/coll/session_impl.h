@@ -39,7 +39,8 @@ class Session::Impl {
  public:
   /// `membership` is that of the session this one is split from; null: a new one.
   Impl(std::shared_ptr<transport::Generation> generation, MakeCarrier make_carrier, GroupSpec spec,
-       int rank, const SessionOptions& options, std::shared_ptr<Membership> membership = nullptr);
+       int rank, const SessionOptions& options, std::shared_ptr<Membership> membership = nullptr,
+       Executor::Deserted deserted = {});
   ~Impl();
 
   [[nodiscard]] int rank() const noexcept { return rank_; }

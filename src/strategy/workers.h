@@ -78,7 +78,10 @@ class Workers {
   /// This worker cannot go on: the others' waits throw PeerLost with this reason.
   void abandon(const std::string& reason) noexcept { session_.abandon(reason); }
   /// In good order; later calls are InvalidUsage.
-  void leave() noexcept { session_.close(); }
+  void leave() noexcept {
+    for (coll::Session& session : lane_sessions_) session.close();
+    session_.close();
+  }
 
  private:
   /// The first 128 bytes of each worker's text.

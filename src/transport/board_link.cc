@@ -36,14 +36,14 @@ BoardLink::BoardLink(std::vector<int> members, int rank, std::vector<Gate*> gate
     : members_(std::move(members)),
       rank_(rank),
       gates_(std::move(gates)),
-      boards_(members_.size(), nullptr),
+      boards_(members_.size()),
       failure_(failure),
       spin_(spin),
       agreed_(members_.size(), 0) {}
 
 Board* BoardLink::look_up(int rank) const {
   Board* found = find_board(rank);
-  set_board(rank, found);
+  if (found != nullptr) set_board(rank, found);
   return found;
 }
 

@@ -6,6 +6,7 @@
 // is read and no lock is taken unless a wait is long or something fails.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -47,19 +48,21 @@ class BoardLink : public Link {
 
   /// The rank's board, or null if it has made none yet.
   [[nodiscard]] Board* board(int rank) const {
-    Board* known = boards_[static_cast<std::size_t>(rank)];
+    Board* known = boards_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
     return known != nullptr ? known : look_up(rank);
   }
-  void set_board(int rank, Board* board) const { boards_[static_cast<std::size_t>(rank)] = board; }
+  void set_board(int rank, Board* board) const {
+    boards_[static_cast<std::size_t>(rank)].store(board, std::memory_order_release);
+  }
   /// Asked until a board is set.
   [[nodiscard]] virtual Board* find_board(int /*rank*/) const { return nullptr; }
   /// Where the rank's slot lies in this operation, if it is too large for a desk.
   [[nodiscard]] virtual std::byte* staged(int /*rank*/) { return nullptr; }
-  /// The rank takes part in nothing more.
-  [[nodiscard]] virtual bool has_left(int peer) const = 0;
 
   Gate& gate(int rank) const noexcept { return *gates_[static_cast<std::size_t>(rank)]; }
-  [[nodiscard]] Board& own() const noexcept { return *boards_[static_cast<std::size_t>(rank_)]; }
+  [[nodiscard]] Board& own() const noexcept {
+    return *boards_[static_cast<std::size_t>(rank_)].load(std::memory_order_relaxed);
+  }
   [[nodiscard]] std::uint64_t fingerprint() const noexcept { return fingerprint_; }
   /// The peer asked for something else. Reports at once if everybody's request is known; else the
   /// operation stays pending and wait() reports.
@@ -89,7 +92,7 @@ class BoardLink : public Link {
   std::vector<int> members_;
   int rank_;
   std::vector<Gate*> gates_;
-  mutable std::vector<Board*> boards_;
+  mutable std::vector<std::atomic<Board*>> boards_;  // null: not known yet
   Failure& failure_;
   SpinPolicy spin_;
   std::uint64_t sequence_ = 0;

@@ -3,7 +3,7 @@
 //
 // Nothing here blocks except wait(), quiesce() and await_verdict().
 //
-// Thread rule: one thread at a time waits; fail() may be called from any thread.
+// Thread rule: one thread at a time waits; fail() and has_left() may be called from any thread.
 #pragma once
 
 #include <vector>
@@ -49,6 +49,8 @@ class GroupEnd {
   virtual bool wait(int peer, FunctionRef<bool()> done, Deadline deadline) = 0;
   /// Ranks that have not arrived at the current operation, as far as is known; for reports.
   [[nodiscard]] virtual std::vector<int> missing() const { return {}; }
+  /// That rank takes part in this group no more, as far as is known here. Any thread.
+  [[nodiscard]] virtual bool has_left(int /*rank*/) const { return false; }
   /// This rank takes part in this group no more.
   virtual void leave() noexcept {}
 };

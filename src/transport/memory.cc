@@ -212,8 +212,8 @@ void MemoryLink::quiesce() noexcept {
   }
 }
 
-bool MemoryLink::has_left(int peer) const {
-  return board(peer)->ledger.left.load() || generation_.has_left(member(peer));
+bool MemoryLink::has_left(int rank) const {
+  return board(rank)->ledger.left.load() || generation_.has_left(member(rank));
 }
 
 std::unique_ptr<Link> MemoryFabric::link(std::uint64_t id, const std::vector<int>& members,

@@ -96,11 +96,10 @@ class MemoryLink final : public BoardLink {
   bool enter() noexcept override;
   void exit() noexcept override;
   void quiesce() noexcept override;
+  [[nodiscard]] bool has_left(int rank) const override;
   void leave() noexcept override { group_->leave(rank()); }
 
  private:
-  [[nodiscard]] bool has_left(int peer) const override;
-
   std::shared_ptr<MemoryGroup> group_;
   MemoryGeneration& generation_;
   std::vector<int> sent_to_;  // peers with bytes on the way in this operation

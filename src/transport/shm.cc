@@ -200,9 +200,9 @@ Board* ShmLink::find_board(int rank) const {
       host_.find(indices_[static_cast<std::size_t>(rank)], group_, block_bytes()));
 }
 
-bool ShmLink::has_left(int peer) const {
-  if (host_.has_left(indices_[static_cast<std::size_t>(peer)])) return true;
-  const Board* theirs = board(peer);
+bool ShmLink::has_left(int rank) const {
+  if (host_.has_left(indices_[static_cast<std::size_t>(rank)])) return true;
+  const Board* theirs = board(rank);
   return theirs != nullptr && theirs->ledger.left.load();
 }
 

@@ -110,6 +110,7 @@ class ShmLink final : public BoardLink {
   [[nodiscard]] std::uint64_t unsent() const noexcept override;
   const Exposure& exposed(int peer) override;
   void fail(const Status& why) noexcept override { failure_.report(why); }
+  [[nodiscard]] bool has_left(int rank) const override;
   void leave() noexcept override;
 
  private:
@@ -119,7 +120,6 @@ class ShmLink final : public BoardLink {
 
   [[nodiscard]] Board* find_board(int rank) const override;
   [[nodiscard]] std::byte* staged(int rank) override;
-  [[nodiscard]] bool has_left(int peer) const override;
   [[nodiscard]] std::size_t block_bytes() const noexcept;
   [[nodiscard]] Shown& shown_by(int rank) const noexcept;
   /// The ring from one member to another, which lies in the sender's block.

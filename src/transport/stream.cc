@@ -59,7 +59,9 @@ StreamLink::StreamLink(const Setup& setup)
       history_(setup.history != nullptr ? setup.history : &own_history_),
       members_(setup.members),
       gone_(setup.gone),
+      has_left_(setup.has_left),
       late_(setup.late),
+      begun_(setup.begun),
       leave_(setup.leave),
       spin_(setup.spin),
       peers_(static_cast<std::size_t>(setup.size)) {
@@ -95,6 +97,7 @@ int StreamLink::begin(const wire::Descriptor& descriptor, const Exposure& /*mine
   sequence_ = descriptor.sequence;
   fingerprint_ = wire::fingerprint(descriptor);
   history_->add(descriptor);
+  if (begun_) begun_->store(sequence_, std::memory_order_relaxed);
   return kNobody;
 }
 

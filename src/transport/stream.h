@@ -16,11 +16,12 @@
 // of all that a peer sent at once is complete only if it is what was sent. A wrong one fails the
 // generation with DataError, as a connection does that finds out by itself (TLS).
 //
-// Borrows everything in Setup. Thread rule: one thread drives the link; fail(), failed(), failure()
-// and history() from any thread. Nothing blocks but wait().
+// Borrows everything in Setup. Thread rule: one thread drives the link; fail(), failed(),
+// failure(), has_left() and history() from any thread. Nothing blocks but wait().
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -55,8 +56,12 @@ class StreamLink final : public Link {
     /// Why this rank, for which the operation waits, will never come; ok if it may. `over`: its
     /// data connection is at its end.
     std::function<Status(int rank, const wire::Descriptor& operation, bool over)> gone = {};
+    /// That rank of the generation has closed its session of the group.
+    std::function<bool(int rank)> has_left = {};
     /// Ranks that have not begun the operation that this one is in, as far as is known.
     std::function<std::vector<int>(std::uint64_t sequence)> late = {};
+    /// Where the link says which operation it has begun last; null: nobody wants to know.
+    std::shared_ptr<std::atomic<std::uint64_t>> begun = {};
     /// Tells the others that this rank takes no part in operations from `next` on.
     std::function<void(std::uint64_t next)> leave = {};
     SpinPolicy spin = {};
@@ -99,6 +104,9 @@ class StreamLink final : public Link {
   [[nodiscard]] std::vector<int> missing() const override {
     return late_ ? late_(sequence_) : std::vector<int>();
   }
+  [[nodiscard]] bool has_left(int rank) const override {
+    return has_left_ && has_left_(member(rank));
+  }
   void leave() noexcept override;
   [[nodiscard]] int member(int rank) const noexcept override {
     return members_.empty() ? rank : members_[static_cast<std::size_t>(rank)];
@@ -138,7 +146,9 @@ class StreamLink final : public Link {
   History* history_;
   std::vector<int> members_;
   std::function<Status(int, const wire::Descriptor&, bool)> gone_;
+  std::function<bool(int)> has_left_;
   std::function<std::vector<int>(std::uint64_t)> late_;
+  std::shared_ptr<std::atomic<std::uint64_t>> begun_;
   std::function<void(std::uint64_t)> leave_;
   SpinPolicy spin_;
   std::uint64_t sequence_ = 0;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cstring>
 #include <string>
 
 #include "base/crc32c.h"
@@ -50,7 +49,10 @@ bool plausible(FrameType type, std::uint32_t length) noexcept {
     case FrameType::departure:
       return length == kDepartureBytes;
     case FrameType::standings:
-      return length > 0 && length <= kMaxControlPayload && length % sizeof(std::uint64_t) == 0;
+      return length >= sizeof(std::uint64_t) && length <= kMaxControlPayload &&
+             length % sizeof(std::uint64_t) == 0;
+    case FrameType::positions:
+      return length <= kMaxControlPayload && length % sizeof(Position) == 0;
   }
   return false;
 }
@@ -148,9 +150,19 @@ Departure decode_departure(std::span<const std::byte, kDepartureBytes> bytes) no
   return get<Departure>(bytes.data());
 }
 
-std::vector<std::byte> encode_standings(std::span<const std::uint64_t> begun) {
+std::vector<std::byte> encode(const Standings& standings) {
+  constexpr std::size_t kMost = kMaxControlPayload / sizeof(std::uint64_t) - 1;
+  const auto begun = std::span(standings.begun).first(std::min(standings.begun.size(), kMost));
+  std::vector<std::byte> payload(sizeof(std::uint64_t) + begun.size_bytes());
+  put(payload.data(), standings.group);
+  std::copy_n(std::as_bytes(begun).begin(), begun.size_bytes(),
+              payload.begin() + sizeof(std::uint64_t));
+  return payload;
+}
+
+std::vector<std::byte> encode(std::span<const Position> positions) {
   const auto fits = std::as_bytes(
-      begun.first(std::min(begun.size(), kMaxControlPayload / sizeof(std::uint64_t))));
+      positions.first(std::min(positions.size(), kMaxControlPayload / sizeof(Position))));
   return {fits.begin(), fits.end()};
 }
 
@@ -196,11 +208,22 @@ Departure FrameReader::departure() const noexcept {
   return decode_departure(payload().first<kDepartureBytes>());
 }
 
-std::vector<std::uint64_t> FrameReader::standings() const {
+Standings FrameReader::standings() const {
   assert(header_.type == FrameType::standings);
-  std::vector<std::uint64_t> begun(payload().size() / sizeof(std::uint64_t));
-  std::memcpy(begun.data(), payload().data(), payload().size());
-  return begun;
+  const auto begun = payload().subspan(sizeof(std::uint64_t));
+  Standings standings{.group = get<std::uint64_t>(payload().data()),
+                      .begun = std::vector<std::uint64_t>(begun.size() / sizeof(std::uint64_t))};
+  std::copy_n(begun.begin(), begun.size(),
+              std::as_writable_bytes(std::span(standings.begun)).begin());
+  return standings;
+}
+
+std::vector<Position> FrameReader::positions() const {
+  assert(header_.type == FrameType::positions);
+  std::vector<Position> positions(payload().size() / sizeof(Position));
+  std::copy_n(payload().begin(), payload().size(),
+              std::as_writable_bytes(std::span(positions)).begin());
+  return positions;
 }
 
 Goodbye FrameReader::goodbye() const noexcept {

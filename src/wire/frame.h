@@ -43,9 +43,10 @@ enum class FrameType : std::uint8_t {
   notice = 7,      // text for the receiver's log, while ranks join
   ready = 8,       // nothing: the sender has all it needs, or all ranks have
   departure = 9,   // Departure: a rank has closed its session of one group
-  standings = 10,  // a number for each rank: the operation it has begun last
+  standings = 10,  // Standings: where the ranks stand in one group
+  positions = 11,  // Position of the sender in each of its groups
 };
-inline constexpr FrameType kLastFrameType = FrameType::standings;
+inline constexpr FrameType kLastFrameType = FrameType::positions;
 
 /// Whether the frames of a connection must have a CRC-32C of their payloads.
 enum class Check : std::uint8_t { none, crc32c };
@@ -94,6 +95,22 @@ struct Departure {
   friend bool operator==(const Departure&, const Departure&) = default;
 };
 
+/// The operation of a group that the sender has begun last; 0: none yet.
+struct Position {
+  std::uint64_t group = 0;
+  std::uint64_t begun = 0;
+  friend bool operator==(const Position&, const Position&) = default;
+};
+
+/// The operation of one group that each rank of the generation has begun last.
+struct Standings {
+  std::uint64_t group = 0;
+  std::vector<std::uint64_t> begun;  // by rank
+  friend bool operator==(const Standings&, const Standings&) = default;
+};
+/// Of a rank that is not in the group, or has not spoken of it.
+inline constexpr std::uint64_t kNoPosition = UINT64_MAX;
+
 inline constexpr std::size_t kDepartureBytes = 32;
 inline constexpr std::size_t kPulseBytes = sizeof(Descriptor) + 8;
 inline constexpr std::size_t kGoodbyeBytes = 16 + kPulseBytes;
@@ -115,8 +132,9 @@ Goodbye decode_goodbye(std::span<const std::byte, kGoodbyeBytes> bytes) noexcept
 void encode(const Departure& departure, std::span<std::byte, kDepartureBytes> into) noexcept;
 Departure decode_departure(std::span<const std::byte, kDepartureBytes> bytes) noexcept;
 
-/// The payload of a standings frame; ranks beyond what fits are left out.
-std::vector<std::byte> encode_standings(std::span<const std::uint64_t> begun);
+/// The payload of a frame; ranks or groups beyond what fits are left out.
+std::vector<std::byte> encode(const Standings& standings);
+std::vector<std::byte> encode(std::span<const Position> positions);
 
 /// Finds the frames in a stream that arrives in pieces of any size.
 class FrameReader {
@@ -145,7 +163,8 @@ class FrameReader {
   [[nodiscard]] Pulse pulse() const noexcept;
   [[nodiscard]] Goodbye goodbye() const noexcept;
   [[nodiscard]] Departure departure() const noexcept;
-  [[nodiscard]] std::vector<std::uint64_t> standings() const;
+  [[nodiscard]] Standings standings() const;
+  [[nodiscard]] std::vector<Position> positions() const;
   [[nodiscard]] const Status& error() const noexcept { return error_; }
 
  private:

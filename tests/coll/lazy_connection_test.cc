@@ -40,7 +40,7 @@ Status reported(std::function<std::unique_ptr<sys::Connection>(int)> connect) {
   setup.control.resize(2);
   setup.control[0] = network.connect(listener->address());
   setup.connect = std::move(connect);
-  setup.on_failure = [] {};
+  setup.wake = [] {};
   const auto presence = std::make_shared<Presence>(std::move(setup));
   LazyConnection connection(presence, 0, 0);
   std::array<std::byte, 1> byte{};

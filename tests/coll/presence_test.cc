@@ -99,7 +99,7 @@ class Presences : public testing::Test {
         setup.network = std::make_unique<sys::PosixNetwork>();
       }
       setup.control = std::move(mesh[static_cast<std::size_t>(rank)]);
-      setup.on_failure = [gate = gate_] { gate->notify(); };
+      setup.wake = [gate = gate_] { gate->notify(); };
       presences_.push_back(std::make_shared<Presence>(std::move(setup)));
       presences_.back()->start();
     }

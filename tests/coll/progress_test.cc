@@ -49,7 +49,7 @@ class SlowNetwork : public testing::Test {
     for (int rank = 0; rank < ranks; ++rank) group.members.push_back(rank);
     executor_ = std::make_unique<Executor>(
         std::make_unique<PlanCarrier>(std::move(link), plan::Layout::uniform(ranks), options_),
-        options_, group, std::make_shared<Records>(0, ""), &world_);
+        options_, group, std::make_shared<Records>(0, ""), Executor::Deserted(), &world_);
   }
 
   /// A rank reads all that comes, every millisecond, up to so many bytes.

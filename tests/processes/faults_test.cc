@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <tuple>
+
 #include "tests/processes/fault_checks.h"
 #include "tests/processes/rejoins.h"
 #include "tests/processes/scenarios.h"
@@ -288,6 +290,27 @@ TEST_P(Programs, A27AStuckRankIsNamedByAll) {
   }
 }
 
+/// The same in a subgroup, whichever rank it is and whoever waits for whom.
+TEST_P(Programs, A27ARankStuckInASubgroupIsNamedByAll) {
+  for (const auto& [stuck, size, algorithm] :
+       {std::tuple(1, 3, "direct"), std::tuple(0, 4, "halving")}) {
+    ProcessCluster cluster(
+        {.ranks = size + 1,
+         .scenario = fmt::format("stuck {} {}", stuck, size),
+         .wire = GetParam(),
+         .environment = {"TEST_PROGRESS_MS=2000",
+                         fmt::format("TEST_ALGORITHMS=all_reduce={}", algorithm)}});
+    const auto outcomes = cluster.finish(30s);
+    expect_verdicts(outcomes, {}, {"Timeout", {stuck}});
+    for (int rank = 0; rank < size; ++rank) {
+      if (rank == stuck) continue;
+      EXPECT_THAT(
+          outcomes[static_cast<std::size_t>(rank)].text,
+          testing::ContainsRegex(fmt::format("rank {} has waited .*for rank {}\n", rank, stuck)));
+    }
+  }
+}
+
 TEST_P(Programs, B4ADifferentCountIsNamedEverywhere) {
   const auto outcomes = run("mismatch 2");
   for (const Outcome& outcome : outcomes) {
@@ -329,6 +352,23 @@ TEST_P(Programs, OneLeavesWhileOthersWaitForAMessage) {
     const auto outcomes = run(fmt::format("leave {} message", rank));
     EXPECT_TRUE(outcomes[static_cast<std::size_t>(rank)].ok());
     expect_verdicts(outcomes, {rank}, {"PeerLost", {rank}});
+  }
+}
+
+void expect_parted(const std::vector<Outcome>& outcomes, int leaver) {
+  expect_verdicts(outcomes, {}, {"PeerLost", {leaver}});
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_THAT(outcome.text, HasSubstr(fmt::format("rank {} has left the group", leaver)));
+  }
+  const auto left = number_after(outcomes[static_cast<std::size_t>(leaver)].text, "left at ");
+  ASSERT_TRUE(left.has_value());
+  expect_in_time(outcomes, {}, *left, 100ms);
+}
+
+TEST_P(Programs, OneLeavesASubgroupWithoutTheMessagesOfAnother) {
+  for (const char* direction : {"send", "receive"}) {
+    expect_parted(run(fmt::format("part 0 {} 2", direction)), 0);
+    expect_parted(run(fmt::format("part 2 {} 1", direction)), 2);
   }
 }
 
@@ -429,6 +469,17 @@ TEST(HostsOfSeveralRanks, D2SurvivorsThatJoinAgainHoldNoMoreThanBefore) {
                                .hosts = {"a", "a", "b", "b"},
                                .environment = {"TEST_DEAD_MS=1000"}};
   for (const std::string& wrong : kill_and_rejoin(options, 0, 3)) ADD_FAILURE() << wrong;
+}
+
+/// The subgroup is one of streams, the two share memory.
+TEST(HostsOfSeveralRanks, OneLeavesASubgroupWithoutTheMessagesOfANeighbour) {
+  for (const char* direction : {"send", "receive"}) {
+    ProcessCluster cluster({.ranks = 4,
+                            .scenario = fmt::format("part 2 {} 3", direction),
+                            .wire = Wire::tcp,
+                            .hosts = {"a", "a", "b", "b"}});
+    expect_parted(cluster.finish(30s), 2);
+  }
 }
 
 /// 99. health: a peer that never started, one that was restarted after a collective, an address

@@ -216,6 +216,26 @@ void leave(Session& group, int leaver, const std::string& how) {
   group.receive(std::span(&value, 1), coll::From{leaver});
 }
 
+/// The two have exchanged no message before, so the pair of them is known to the other one only.
+void part(Session& group, int leaver, const std::string& direction, int other) {
+  std::optional<Session> subgroup = group.split({.color = 0, .key = -group.rank()});
+  const int peer = group.size() - 1 - leaver;  // as the subgroup calls it
+  if (group.rank() == leaver) {
+    idle(group, 0.1);  // the other one waits meanwhile
+    say(fmt::format("left at {}", now_us()));
+    subgroup.reset();
+  }
+  if (group.rank() == other) {
+    std::vector<float> values(10'000'000);  // more than any buffer on the way takes
+    if (direction == "send") {
+      subgroup->send(std::span(values), coll::To{peer});
+    } else {
+      subgroup->receive(std::span(values), coll::From{peer});
+    }
+  }
+  idle(group, 20);
+}
+
 /// A child that holds every socket of this process open and does nothing else, until somebody ends
 /// it or its time is over.
 void leave_orphan() {
@@ -317,11 +337,19 @@ void play(Session& group, const std::string& scenario) {
   } else if (name == "leave") {
     const auto rank = next(0);
     leave(group, rank, next(std::string()));
+  } else if (name == "part") {
+    const auto leaver = next(0);
+    const auto direction = next(std::string());
+    part(group, leaver, direction, next(0));
   } else if (name == "stuck") {
+    const auto rank = next(0);
+    const auto size = next(0);
+    std::optional<Session> part;
+    if (size > 0) part = group.split({.color = group.rank() < size ? 0 : 1, .key = -group.rank()});
     group.barrier();
-    if (group.rank() == next(0)) return idle(group, 20);
+    if (group.rank() == rank || (part && group.rank() >= size)) return idle(group, 20);
     float value = 0;
-    group.all_reduce(Op::sum, std::span(&value, 1));
+    (part ? *part : group).all_reduce(Op::sum, std::span(&value, 1));
   } else if (name == "orphan") {
     group.barrier();
     if (group.rank() == next(0)) leave_orphan();

@@ -16,8 +16,11 @@
 //                                     that rank closes its session early; half: that of a subgroup
 //                                     only; all: that of a subgroup, too, in which the others wait
 //                                     for it; message: the others wait for one of it
-//   stuck RANK                        that rank never comes to an operation of all, and only looks
-//                                     whether all is well
+//   part RANK send RANK | part RANK receive RANK
+//                                     the first closes its session of a subgroup of all, in which
+//                                     the second sends it a message, or waits for one of it
+//   stuck RANK [SIZE]                 that rank never comes to an operation of all, or of a subgroup
+//                                     of the first so many, and only looks whether all is well
 //   fork RANK                         that rank forks a child that uses and closes the session,
 //                                     then all work
 //   orphan RANK                       that rank forks a child that holds its descriptors

@@ -150,22 +150,24 @@ class StreamCluster {
       }
       auto& member = members_.emplace_back(
           std::make_unique<Member>(schedule, rank, hides && rank == schedule.victim));
-      member->link = std::make_unique<transport::StreamLink>(transport::StreamLink::Setup{
-          .rank = rank,
-          .size = schedule.ranks(),
-          .generation = 1,
-          .failure = &member->failure,
-          .clock = &world_,
-          .peers = borrow(data_[r]),
-          .checks = std::vector(data_[r].size(), wire::Check::crc32c)});
       member->control =
           std::make_unique<coll::Control>(coll::Control::Setup{.rank = rank,
                                                                .size = schedule.ranks(),
                                                                .generation = 1,
                                                                .failure = &member->failure,
-                                                               .history = &member->link->history(),
+                                                               .history = &member->history,
                                                                .peers = borrow(control_[r]),
                                                                .timing = {}});
+      member->link = std::make_unique<transport::StreamLink>(
+          transport::StreamLink::Setup{.rank = rank,
+                                       .size = schedule.ranks(),
+                                       .generation = 1,
+                                       .failure = &member->failure,
+                                       .clock = &world_,
+                                       .peers = borrow(data_[r]),
+                                       .checks = std::vector(data_[r].size(), wire::Check::crc32c),
+                                       .history = &member->history,
+                                       .begun = member->control->enter_group(coll::kWorld)});
       member->process = &network_.at(host(rank));
     }
   }
@@ -220,6 +222,7 @@ class StreamCluster {
     Member(const Schedule& schedule, int rank, bool hides) : node(schedule, rank, hides) {}
     Node node;
     transport::Failure failure;
+    transport::History history;
     std::unique_ptr<transport::StreamLink> link;
     std::unique_ptr<coll::Control> control;
     sim::ProcessNetwork* process = nullptr;

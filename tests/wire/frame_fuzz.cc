@@ -37,6 +37,8 @@ std::uint32_t length_for(FrameType type, std::uint32_t any) {
       return kDepartureBytes;
     case FrameType::standings:
       return 8 * (1 + any % 512);
+    case FrameType::positions:
+      return 16 * (any % 257);
     case FrameType::data:
     case FrameType::abort:
     case FrameType::notice:
@@ -104,7 +106,10 @@ void look_at(const FrameReader& reader) {
       (void)reader.departure();
       break;
     case FrameType::standings:
-      if (reader.standings().size() != reader.payload().size() / 8) std::abort();
+      if (reader.standings().begun.size() != reader.payload().size() / 8 - 1) std::abort();
+      break;
+    case FrameType::positions:
+      if (reader.positions().size() != reader.payload().size() / 16) std::abort();
       break;
     case FrameType::data:
     case FrameType::notice:

@@ -277,14 +277,18 @@ TEST(Frame, LengthsAreBoundedByType) {
   EXPECT_FALSE(accepts(FrameType::standings, kMaxControlPayload + 8));
   EXPECT_FALSE(accepts(FrameType::standings, 12));
   EXPECT_FALSE(accepts(FrameType::standings, 0));
+  EXPECT_TRUE(accepts(FrameType::positions, 0));
+  EXPECT_TRUE(accepts(FrameType::positions, kMaxControlPayload));
+  EXPECT_FALSE(accepts(FrameType::positions, kMaxControlPayload + sizeof(Position)));
+  EXPECT_FALSE(accepts(FrameType::positions, 8));
   EXPECT_FALSE(accepts(static_cast<FrameType>(static_cast<int>(kLastFrameType) + 1), 0));
 }
 
 TEST(FrameReader, ReadsAsManyStandingsAsFit) {
-  for (const std::size_t ranks : {1, 4, 512, 513, 5000}) {
-    std::vector<std::uint64_t> begun(ranks);
-    for (std::size_t i = 0; i < ranks; ++i) begun[i] = UINT64_MAX - i;
-    const Bytes payload = encode_standings(begun);
+  for (const std::size_t ranks : {0, 1, 4, 511, 512, 5000}) {
+    Standings standings{.group = 77, .begun = std::vector<std::uint64_t>(ranks)};
+    for (std::size_t i = 0; i < ranks; ++i) standings.begun[i] = UINT64_MAX - i;
+    const Bytes payload = encode(standings);
     Bytes stream;
     append(stream, {.type = FrameType::standings,
                     .generation = 3,
@@ -293,8 +297,26 @@ TEST(FrameReader, ReadsAsManyStandingsAsFit) {
     FrameReader reader;
     std::span<const std::byte> bytes = stream;
     ASSERT_EQ(reader.next(bytes), FrameReader::Event::frame);
-    begun.resize(std::min<std::size_t>(ranks, 512));
-    EXPECT_EQ(reader.standings(), begun);
+    standings.begun.resize(std::min<std::size_t>(ranks, 511));
+    EXPECT_EQ(reader.standings(), standings);
+  }
+}
+
+TEST(FrameReader, ReadsAsManyPositionsAsFit) {
+  for (const std::size_t groups : {0, 1, 16, 256, 257}) {
+    std::vector<Position> positions(groups);
+    for (std::size_t i = 0; i < groups; ++i) positions[i] = {.group = UINT64_MAX - i, .begun = i};
+    const Bytes payload = encode(positions);
+    Bytes stream;
+    append(stream, {.type = FrameType::positions,
+                    .generation = 3,
+                    .length = static_cast<std::uint32_t>(payload.size())});
+    stream.insert(stream.end(), payload.begin(), payload.end());
+    FrameReader reader;
+    std::span<const std::byte> bytes = stream;
+    ASSERT_EQ(reader.next(bytes), FrameReader::Event::frame);
+    positions.resize(std::min<std::size_t>(groups, 256));
+    EXPECT_EQ(reader.positions(), positions);
   }
 }
 
