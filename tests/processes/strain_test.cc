@@ -135,7 +135,10 @@ TEST_P(Oversubscribed, A18NobodyIsTakenForDead) {
       }
     });
   }
-  ProcessCluster cluster(on_one_core({.ranks = 2, .scenario = "work 2 1000", .wire = GetParam()}));
+  ProcessCluster cluster(on_one_core({.ranks = 2,
+                                      .scenario = "work 2 1000",
+                                      .wire = GetParam(),
+                                      .environment = {"TEST_DEAD_MS=1000"}}));
   for (const Outcome& outcome : cluster.finish(30s)) {
     EXPECT_TRUE(outcome.ok()) << outcome.how() << outcome.text;
   }
