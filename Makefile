@@ -32,7 +32,7 @@ BENCHES := bench/kernel/bench_kernel bench/coll/bench_collectives
 
 CMAKE_BUILD = cmake --build build/$(1) --parallel $(JOBS)
 
-.PHONY: help deps build test test-slow test-transports train stress same-bits chaos stranger format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input bench-peers bench-train \
+.PHONY: help deps build test test-slow test-transports test-faults can-make-namespaces train stress same-bits chaos stranger format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input bench-peers bench-train \
         check check-format check-layers check-fuzz check-clang check-tidy check-ubsan check-asan check-asan-parsers check-tsan check-tsan-core \
         check-torch check-clang-torch check-tidy-torch check-asan-torch check-blas check-mpi check-install
 
@@ -59,8 +59,19 @@ test: build ## Build, then run the fast tests
 test-slow: build ## Every bit pattern through every rounding, every plan, 20,000 simulated clusters
 	ctest --test-dir build/dev -L '^slow$$' -j $(TEST_JOBS) --output-on-failure --no-tests=error
 
-test-transports: build ## Every collective over every transport and layout
-	ctest --test-dir build/dev -L transports -j $(TEST_JOBS) --output-on-failure --no-tests=error
+test-transports: build ## Every collective over every transport and layout (as root in namespaces, too)
+	@without=; unshare --mount --net true 2>/dev/null \
+	  || { echo "make test-transports: not root, so without the tests that make namespaces"; without="-LE as_root"; }; \
+	ctest --test-dir build/dev -L transports $$without -j $(TEST_JOBS) --output-on-failure --no-tests=error
+
+# Looked at before the build, which takes longer.
+can-make-namespaces: deps
+	@unshare --mount --net true 2>/dev/null \
+	  || { echo "make: these tests make namespaces and need root (in a container CAP_SYS_ADMIN, too): sudo make $(MAKECMDGOALS)"; exit 1; }
+	@command -v ip >/dev/null || { echo "make: no command ip: install iproute2, which make deps does"; exit 1; }
+
+test-faults: can-make-namespaces build ## Networks that are cut, a small /dev/shm, other users: real namespaces (as root)
+	ctest --test-dir build/dev -L '^faults$$' -j $(TEST_JOBS) --output-on-failure --no-tests=error
 
 train: build/dev/build.ninja ## Train a net on Fashion-MNIST with two replicas (TRAIN_ARGS for options)
 	$(call CMAKE_BUILD,dev) --target fashion_mnist

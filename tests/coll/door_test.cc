@@ -99,6 +99,21 @@ class Silent final : public sys::Connection {
   int& alive_;
 };
 
+TEST_F(Doors, F1OneWhoSaysNothingIsTurnedAwayInTime) {
+  int alive = 0;
+  network_.add(std::make_unique<Silent>("10.0.0.1:1000", alive));
+  Door door(network_, "here");
+  Time now{1s};
+  for (; now < Time{6s}; now += 1ms) {
+    EXPECT_FALSE(door.next(now).has_value());
+    ASSERT_EQ(alive, 1) << "five seconds are a caller's";
+  }
+  // Looked at ever more rarely: it may be some seconds later.
+  for (; alive == 1 && now < Time{9s}; now += 1ms) EXPECT_FALSE(door.next(now).has_value());
+  EXPECT_EQ(alive, 0);
+  EXPECT_THAT(door.last_refusal(), HasSubstr("it has not said who it is"));
+}
+
 /// F1: one machine alone cannot take the places of all others.
 TEST_F(Doors, CallersOfOneAddressHaveHalfOfThePlaces) {
   int many = 0;

@@ -4,63 +4,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include "tests/docs/sources.h"
 
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-const std::filesystem::path kRoot = LOCKSTEP_ROOT;
-
-std::string content(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-std::string trimmed(const std::string& text) {
-  const auto first = text.find_first_not_of(' ');
-  if (first == std::string::npos) return {};
-  return text.substr(first, text.find_last_not_of(' ') - first + 1);
-}
-
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  std::istringstream stream(text);
-  for (std::string part; std::getline(stream, part, separator);) parts.push_back(trimmed(part));
-  return parts;
-}
-
-/// The tests of a source file, as Suite.Name.
-std::set<std::string> tests_in(const std::string& source) {
-  static const std::regex test(R"(\bTEST(_F|_P)?\(\s*(\w+)\s*,\s*(\w+)\s*\))");
-  std::set<std::string> names;
-  for (std::sregex_iterator i(source.begin(), source.end(), test), end; i != end; ++i) {
-    names.insert((*i)[2].str() + "." + (*i)[3].str());
-  }
-  return names;
-}
-
-/// All tests of this tree, those of programs that must not compile as compile_fail/case.
-std::set<std::string> all_tests() {
-  std::set<std::string> names;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(kRoot / "tests")) {
-    if (entry.path().extension() != ".cc") continue;
-    if (entry.path().parent_path().filename() == "compile_fail") {
-      names.insert("compile_fail/" + entry.path().stem().string());
-    } else {
-      names.merge(tests_in(content(entry.path())));
-    }
-  }
-  return names;
-}
+using namespace lockstep::docs;
 
 /// What is wrong with the rows of a map: | member | lockstep | test | state |.
 std::vector<std::string> problems(const std::string& map, const std::set<std::string>& tests) {

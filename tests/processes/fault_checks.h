@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,12 +15,14 @@
 
 namespace lockstep::processes {
 
-/// Beyond what is promised, on a machine that does other things too. Instrumented, all is slower.
+/// By a sanitizer: all is slower, by a factor that differs.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr auto kSlack = std::chrono::milliseconds(1500);
+constexpr bool kInstrumented = true;
 #else
-constexpr auto kSlack = std::chrono::milliseconds(200);
+constexpr bool kInstrumented = false;
 #endif
+/// Beyond what is promised, on a machine that does other things too.
+constexpr auto kSlack = std::chrono::milliseconds(kInstrumented ? 1500 : 200);
 /// No session may keep its owner longer.
 constexpr std::int64_t kCloseMicros = 1'500'000;
 
@@ -49,16 +54,39 @@ inline void expect_verdicts(const std::vector<Outcome>& outcomes, const std::vec
   }
 }
 
-/// The last survivor threw no later than this after the fault.
-inline void expect_in_time(const std::vector<Outcome>& outcomes, const std::vector<int>& victims,
-                           std::int64_t fault_us, std::chrono::milliseconds bound) {
+/// How long after the fault the last survivor threw.
+inline std::int64_t longest_us(const std::vector<Outcome>& outcomes,
+                               const std::vector<int>& victims, std::int64_t fault_us) {
+  std::int64_t longest = 0;
   for (int rank = 0; rank < static_cast<int>(outcomes.size()); ++rank) {
     if (is_in(rank, victims)) continue;
     const auto verdict = verdict_in(outcomes[static_cast<std::size_t>(rank)].text);
-    if (!verdict) continue;
-    EXPECT_LE(verdict->at_us - fault_us, std::chrono::microseconds(bound + kSlack).count())
-        << "rank " << rank;
+    if (verdict) longest = std::max(longest, verdict->at_us - fault_us);
   }
+  return longest;
+}
+
+/// The last survivor threw no later than this after the fault, in a run that cannot be repeated.
+inline void expect_in_time(const std::vector<Outcome>& outcomes, const std::vector<int>& victims,
+                           std::int64_t fault_us, std::chrono::milliseconds bound) {
+  EXPECT_LE(longest_us(outcomes, victims, fault_us),
+            std::chrono::microseconds(bound + kSlack).count());
+}
+
+/// What is promised holds without slack: `run` strikes and returns longest_us(). On a busy machine
+/// some runs are late; not one in time out of so many is the library's fault.
+inline void expect_promise(std::chrono::milliseconds bound,
+                           const std::function<std::int64_t()>& run) {
+  constexpr int kRuns = 6;
+  if (kInstrumented) bound += kSlack;
+  std::string late;
+  for (int i = 0; i < kRuns && !testing::Test::HasFailure(); ++i) {
+    const std::int64_t took = run();
+    if (took <= std::chrono::microseconds(bound).count()) return;
+    late += " " + std::to_string(took);
+  }
+  ADD_FAILURE() << "microseconds until the last survivor threw, where " << bound.count()
+                << " ms are promised:" << late;
 }
 
 }  // namespace lockstep::processes

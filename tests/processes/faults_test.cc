@@ -60,6 +60,7 @@ class Faults : public testing::TestWithParam<Ground> {
     ProcessCluster cluster(on(GetParam()));
     EXPECT_TRUE(cluster.wait_for_all("working", 10s)) << cluster.text(0);
     addresses_ = cluster.addresses();
+    pids_.clear();
     for (int rank = 0; rank < cluster.size(); ++rank) pids_.push_back(cluster.process(rank).pid());
     at_us_ = now_us();
     for (const int victim : victims) (void)cluster.process(victim).signal(signal);
@@ -70,36 +71,47 @@ class Faults : public testing::TestWithParam<Ground> {
     for (const int victim : victims) (void)cluster.process(victim).signal(sys::Signal::kill);
     return cluster.finish(5s);
   }
+  /// Until all survivors have thrown.
+  static std::chrono::milliseconds promised() {
+    return GetParam().wire == Wire::local ? 50ms : 100ms;
+  }
+
   std::int64_t at_us_ = 0;
   std::vector<int> pids_;
   std::vector<std::string> addresses_;
 };
 
 TEST_P(Faults, A1A3AKilledRank) {
-  const auto outcomes = strike({1}, sys::Signal::kill);
-  expect_verdicts(outcomes, {1}, {"PeerLost", {1}});
-  expect_in_time(outcomes, {1}, at_us_, 100ms);
-  // Which process it was, and where.
-  const auto verdict = verdict_in(outcomes[0].text);
-  ASSERT_TRUE(verdict.has_value());
-  EXPECT_THAT(verdict->message, HasSubstr(fmt::format("rank 1 (pid {} on ", pids_[1])));
-  EXPECT_THAT(verdict->message, HasSubstr(") at " + addresses_[1]));
+  expect_promise(promised(), [&] {
+    const auto outcomes = strike({1}, sys::Signal::kill);
+    expect_verdicts(outcomes, {1}, {"PeerLost", {1}});
+    // Which process it was, and where.
+    const auto verdict = verdict_in(outcomes[0].text).value_or(Verdict());
+    EXPECT_THAT(verdict.message, HasSubstr(fmt::format("rank 1 (pid {} on ", pids_[1])));
+    EXPECT_THAT(verdict.message, HasSubstr(") at " + addresses_[1]));
+    return longest_us(outcomes, {1}, at_us_);
+  });
 }
 
 TEST_P(Faults, A5RankZeroIsKilled) {
-  const auto outcomes = strike({0}, sys::Signal::kill);
-  expect_verdicts(outcomes, {0}, {"PeerLost", {0}});
-  expect_in_time(outcomes, {0}, at_us_, 100ms);
+  expect_promise(promised(), [&] {
+    const auto outcomes = strike({0}, sys::Signal::kill);
+    expect_verdicts(outcomes, {0}, {"PeerLost", {0}});
+    return longest_us(outcomes, {0}, at_us_);
+  });
 }
 
 /// Each takes as long as a silent rank may be silent, so on fewer grounds.
 class Silence : public Faults {};
 
 TEST_P(Silence, A10AStoppedRank) {
-  const int last = GetParam().ranks - 1;
-  const auto outcomes = strike({last}, sys::Signal::stop);
-  expect_verdicts(outcomes, {last}, {"PeerLost", {last}});
-  expect_in_time(outcomes, {last}, at_us_, 1200ms);
+  constexpr auto kDead = 1000ms;
+  expect_promise(kDead + 200ms, [&] {
+    const int last = GetParam().ranks - 1;
+    const auto outcomes = strike({last}, sys::Signal::stop);
+    expect_verdicts(outcomes, {last}, {"PeerLost", {last}});
+    return longest_us(outcomes, {last}, at_us_);
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(On, Faults, testing::ValuesIn(grounds()), name_of);
@@ -109,22 +121,29 @@ INSTANTIATE_TEST_SUITE_P(On, Silence,
 
 class FaultsOfMany : public Faults {};
 
+/// Both are named, since rank 0 waits a moment for the second; in one run in a few, for a signal
+/// may come late on a busy machine.
 TEST_P(FaultsOfMany, A6TwoAreKilledAtOnce) {
-  const auto outcomes = strike({1, 2}, sys::Signal::kill);
-  // Each death is one of them; the second may come after the verdict.
-  std::vector<std::vector<int>> seen;
-  for (const int rank : {0, 3}) {
-    const Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
-    const auto verdict = verdict_in(outcome.text);
-    ASSERT_TRUE(verdict.has_value()) << outcome.how() << outcome.text;
-    EXPECT_EQ(verdict->kind, "PeerLost");
-    EXPECT_TRUE(outcome.exited_with(3));
-    seen.push_back(verdict->culprits);
+  bool both = false;
+  for (int i = 0; i < 6 && !both && !HasFailure(); ++i) {
+    expect_promise(promised(), [&] {
+      const auto outcomes = strike({1, 2}, sys::Signal::kill);
+      std::vector<std::vector<int>> seen;
+      for (const int rank : {0, 3}) {
+        const Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
+        const auto verdict = verdict_in(outcome.text).value_or(Verdict());
+        EXPECT_EQ(verdict.kind, "PeerLost") << outcome.how() << outcome.text;
+        EXPECT_TRUE(outcome.exited_with(3));
+        seen.push_back(verdict.culprits);
+      }
+      EXPECT_EQ(seen[0], seen[1]);
+      EXPECT_THAT(seen[0], testing::IsSubsetOf({1, 2}));
+      EXPECT_FALSE(seen[0].empty());
+      both = both || seen[0].size() == 2;
+      return longest_us(outcomes, {1, 2}, at_us_);
+    });
   }
-  EXPECT_EQ(seen[0], seen[1]);
-  EXPECT_THAT(seen[0], testing::IsSubsetOf({1, 2}));
-  EXPECT_FALSE(seen[0].empty());
-  expect_in_time(outcomes, {1, 2}, at_us_, 100ms);
+  EXPECT_TRUE(both) << "one of the two was never named";
 }
 
 TEST_P(FaultsOfMany, A6RankZeroAndAnotherAreKilledAtOnce) {
@@ -379,14 +398,14 @@ TEST_P(Programs, AllLeaveInGoodOrder) {
 /// A child of the dead rank holds all its sockets open: its death shows all the same, long before
 /// its pulse is missed.
 TEST(Orphan, OfADeadRankDoesNotHideItsDeath) {
-  for (const int rank : {0, 2}) {
+  const auto run = [](int rank) -> std::int64_t {
     ProcessCluster cluster({.ranks = 3, .scenario = fmt::format("orphan {}", rank)});
-    ASSERT_TRUE(cluster.wait_for(rank, "orphan ", 10s)) << cluster.text(rank);
-    ASSERT_TRUE(cluster.wait_for_all("working", 10s)) << cluster.text(0);
+    EXPECT_TRUE(cluster.wait_for(rank, "orphan ", 10s)) << cluster.text(rank);
+    EXPECT_TRUE(cluster.wait_for_all("working", 10s)) << cluster.text(0);
     const auto child = number_after(cluster.text(rank), "orphan ");
-    ASSERT_TRUE(child.has_value());
+    if (!child) return 0;
     const std::int64_t killed = now_us();
-    ASSERT_TRUE(cluster.process(rank).signal(sys::Signal::kill).ok());
+    EXPECT_TRUE(cluster.process(rank).signal(sys::Signal::kill).ok());
     for (const int other : {0, 1, 2}) {
       if (other == rank) continue;
       EXPECT_TRUE(cluster.wait_for(other, "closed after", 8s)) << cluster.text(other);
@@ -394,8 +413,9 @@ TEST(Orphan, OfADeadRankDoesNotHideItsDeath) {
     EXPECT_EQ(::kill(static_cast<pid_t>(*child), SIGKILL), 0) << "the orphan ended by itself";
     const auto outcomes = cluster.finish(5s);
     expect_verdicts(outcomes, {rank}, {"PeerLost", {rank}});
-    expect_in_time(outcomes, {rank}, killed, 100ms);
-  }
+    return longest_us(outcomes, {rank}, killed);
+  };
+  for (const int rank : {0, 2}) expect_promise(50ms, [&] { return run(rank); });
 }
 
 /// One dies when the others have closed already: they end well and soon.

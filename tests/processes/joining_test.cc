@@ -257,6 +257,31 @@ TEST_P(Joining, ARankTwice) {
 INSTANTIATE_TEST_SUITE_P(Over, Joining, testing::Values(Wire::local, Wire::tcp, Wire::tls),
                          [](const auto& wire) { return to_string(wire.param); });
 
+/// Rank 1 is called by somebody who knows the generation and calls himself rank 2, before rank 2 is
+/// there: the one that rank 0 took in gets the place.
+TEST(JoiningOnOneHost, F9AnImpostorDoesNotGetTheRanksPlaceInTheRing) {
+  ProcessCluster cluster({.ranks = 3, .scenario = "work 0.2 10", .absent = {2}});
+  wire::Hello hello;
+  hello.purpose = wire::Purpose::control;
+  hello.generation = 1;
+  hello.rank = 2;
+  hello.size = 3;
+  hello.incarnation = 4711;
+  sys::PosixNetwork network;
+  std::unique_ptr<sys::Connection> connection;
+  std::optional<coll::Greeting> greeting;
+  const Deadline patience = Deadline::after(10s);
+  for (bool said = false; !said && !patience.passed();) {
+    connection = network.connect(cluster.addresses()[1]);
+    greeting.emplace(*connection);
+    greeting->send(hello);
+    while (!said && connection->error().ok() && !patience.passed()) said = greeting->flush();
+  }
+  ASSERT_FALSE(patience.passed());
+  cluster.start(2);
+  for (const Outcome& outcome : cluster.finish(20s)) EXPECT_TRUE(outcome.ok()) << outcome.text;
+}
+
 /// Without addresses of their own nothing but rank 0 keeps the two apart.
 TEST(JoiningOnOneHost, ARankTwiceWithoutAddresses) {
   ProcessCluster names({.ranks = 1, .scenario = "-", .absent = {0}});

@@ -14,20 +14,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-ClusterOptions halves(const TwoNetworks& networks, const std::string& scenario, int each) {
-  ClusterOptions options{.ranks = 2 * each, .scenario = scenario, .wire = Wire::tls};
-  for (int rank = 0; rank < options.ranks; ++rank) {
-    const int side = rank < each ? 0 : 1;
-    options.wrappers.push_back(networks.command(side));
-    options.addresses.push_back(fmt::format("{}:{}", TwoNetworks::host(side), 5000 + rank));
-  }
-  return options;
-}
-
 /// A11, A13: nothing is refused or closed, only silence tells. Each half blames the other.
 void expect_both_sides_end(const std::string& scenario, int each) {
   TwoNetworks networks;
-  ClusterOptions options = halves(networks, scenario, each);
+  ClusterOptions options = networks.cluster(scenario, each);
   options.environment = {"TEST_DEAD_MS=1000"};
   ProcessCluster cluster(options);
   ASSERT_TRUE(cluster.wait_for_all("working", 15s)) << cluster.text(0);
@@ -55,7 +45,7 @@ TEST(Partition, A13TwoByTwoIdle) { expect_both_sides_end("idle 20", 2); }
 /// C14: nothing answers and nothing refuses. Both sides say at the deadline whom they miss.
 TEST(Partition, C14WhileJoining) {
   TwoNetworks networks;
-  ClusterOptions options = halves(networks, "work 1 10", 2);
+  ClusterOptions options = networks.cluster("work 1 10", 2);
   options.environment = {"TEST_JOIN_MS=1500"};
   networks.cut();
   ProcessCluster cluster(options);
@@ -73,7 +63,7 @@ TEST(Partition, C14WhileJoining) {
 /// Those who have closed do not wait for those they cannot hear; who has not closed misses them.
 TEST(Partition, DuringTheShutdown) {
   TwoNetworks networks;
-  ClusterOptions options = halves(networks, "late 3", 2);
+  ClusterOptions options = networks.cluster("late 3", 2);
   options.environment = {"TEST_DEAD_MS=1000"};
   ProcessCluster cluster(options);
   ASSERT_TRUE(cluster.wait_for_all("closing", 15s)) << cluster.text(0);
@@ -90,7 +80,7 @@ TEST(Partition, DuringTheShutdown) {
 /// A14: gaps shorter than what counts as dead change nothing but the time.
 TEST(Partition, A14AFlappingLinkIsSurvived) {
   TwoNetworks networks;
-  ClusterOptions options = halves(networks, "work 4 10000", 1);
+  ClusterOptions options = networks.cluster("work 4 10000", 1);
   options.environment = {"TEST_DEAD_MS=3000"};
   ProcessCluster cluster(options);
   ASSERT_TRUE(cluster.wait_for_all("working", 15s)) << cluster.text(0);

@@ -11,6 +11,9 @@
 // code 3. "closed after MICROSECONDS" says how long the session took to go.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -162,8 +165,31 @@ std::jthread mute_later() {
   });
 }
 
+/// Interrupts whatever every thread does, again and again: system calls that wait return EINTR.
+void interrupt_all(const std::stop_token& stop, std::chrono::milliseconds period) {
+  struct sigaction nothing {};
+  nothing.sa_handler = [](int /*signal*/) {};  // without SA_RESTART
+  ::sigaction(SIGUSR1, &nothing, nullptr);
+  const pid_t own = ::gettid();
+  while (!stop.stop_requested()) {
+    std::error_code gone;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", gone)) {
+      const pid_t thread = std::stoi(task.path().filename().string());
+      if (thread != own) ::syscall(SYS_tgkill, ::getpid(), thread, SIGUSR1);
+    }
+    std::this_thread::sleep_for(period);
+  }
+}
+
+std::jthread interrupts() {
+  const char* period = std::getenv("TEST_INTERRUPT_MS");
+  if (period == nullptr) return {};
+  return std::jthread(interrupt_all, std::chrono::milliseconds(std::stoi(period)));
+}
+
 int run(const std::string& scenario) {
   const std::jthread muting = mute_later();
+  const std::jthread interrupting = interrupts();
   std::optional<Session> group;
   int code = 0;
   bool reported = false;

@@ -72,6 +72,16 @@ std::vector<std::string> TwoNetworks::command(int side) const {
 
 std::string TwoNetworks::host(int side) { return fmt::format("10.213.{}.2", 90 + side); }
 
+ClusterOptions TwoNetworks::cluster(const std::string& scenario, int each, Wire wire) const {
+  ClusterOptions options{.ranks = 2 * each, .scenario = scenario, .wire = wire};
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    const int side = rank < each ? 0 : 1;
+    options.wrappers.push_back(command(side));
+    options.addresses.push_back(fmt::format("{}:{}", host(side), 5000 + rank));
+  }
+  return options;
+}
+
 void TwoNetworks::forward(bool on) {
   run({"ip", "netns", "exec", prefix_ + "r", "sh", "-c",
        fmt::format("echo {} > /proc/sys/net/ipv4/ip_forward", on ? 1 : 0)});
