@@ -24,6 +24,9 @@ inline constexpr std::uint64_t kChunkBytes = std::uint64_t{256} << 10;
 /// algorithm's own, the same on all ranks of one run but another with another number of ranks.
 enum class Order : std::uint8_t { fixed_tree, any };
 
+struct Terms;
+struct Work;
+
 struct Algorithm {
   Kind kind;
   std::string_view name;
@@ -33,6 +36,8 @@ struct Algorithm {
   /// Empty if the algorithm can serve this request on this layout, else the reason it cannot.
   std::string (*refuses)(const Request&, const Layout&);
   Plan (*make)(const Request&, const Layout&, int rank);
+  /// What it makes the busiest rank do, for estimate() (cost.h).
+  Work (*work)(const Terms&);
   /// Elements of a rank's slot that a plan takes, at most; null: none.
   std::uint64_t (*slot_elements)(const Request&, const Layout&) = nullptr;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <set>
 #include <utility>
 
 namespace lockstep::plan {
@@ -26,6 +27,10 @@ int Layout::most_replicas() const noexcept {
   int most = 0;
   for (int rank = 0; rank < ranks(); ++rank) most = std::max(most, replicas(rank));
   return most;
+}
+
+int Layout::hosts() const {
+  return static_cast<int>(std::set<int>(host_.begin(), host_.end()).size());
 }
 
 int Layout::rank_of(int replica) const noexcept {

@@ -23,6 +23,8 @@ class Layout {
   [[nodiscard]] int first(int rank) const noexcept { return first_[rank]; }
   [[nodiscard]] int rank_of(int replica) const noexcept;
   [[nodiscard]] int host(int rank) const noexcept { return host_[rank]; }
+  /// Different ones.
+  [[nodiscard]] int hosts() const;
 
   friend bool operator==(const Layout&, const Layout&) = default;
 

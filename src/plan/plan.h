@@ -71,6 +71,8 @@ struct Place {
   Buffer buffer = Buffer::input;
   int index = 0;             // of input: replica within the rank; else 0
   std::uint64_t offset = 0;  // elements
+
+  friend bool operator==(const Place&, const Place&) = default;
 };
 
 enum class Verb : std::uint8_t { send, receive, drain, publish, await, reduce, copy };
@@ -85,6 +87,8 @@ struct Instruction {
   std::uint32_t sources = 0, source_count = 0;
   std::uint32_t targets = 0, target_count = 0;
   std::uint32_t merges = 0;  // reduce: source_count entries (kernel::Reduction::merges)
+
+  friend bool operator==(const Instruction&, const Instruction&) = default;
 };
 
 struct Plan {
@@ -105,6 +109,7 @@ struct Plan {
   [[nodiscard]] std::span<const std::uint8_t> merges_of(const Instruction& i) const {
     return std::span(merges).subspan(i.merges, i.source_count);
   }
+  friend bool operator==(const Plan&, const Plan&) = default;
 };
 
 /// Whether partial sums have the elements' own type (they may then lie in the output) or a wider

@@ -10,19 +10,19 @@
 #include <string_view>
 #include <vector>
 
+#include "plan/cases.h"
 #include "plan/check.h"
+#include "plan/coverage.h"
 
 namespace lockstep::plan {
-
-/// brief: a few seconds. complete: all ranks from 1 to 17 and some up to 64, minutes.
-enum class Extent : std::uint8_t { brief, complete };
 
 struct SweepRow {
   const Algorithm* algorithm = nullptr;
   Order proven = Order::fixed_tree;  // of all cases together
-  std::string ranks = {};            // "1-17, 24, 32, 33, 64"
+  Coverage ran = {};
   std::uint64_t cases = 0;
   std::uint64_t refused = 0;  // layouts or requests the algorithm does not serve
+  std::uint64_t alike = 0;    // layouts not run: they have the plans of one that is
   std::uint64_t failures = 0;
   std::string first_failure = {};  // the case and the problem
 

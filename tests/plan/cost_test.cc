@@ -40,6 +40,16 @@ TEST(ParseCosts, SaysWhereATextIsWrong) {
   EXPECT_THAT(error("tcp.alpha=1 2"), HasSubstr("at offset 12: expected ','"));
 }
 
+TEST(Estimate, EveryAlgorithmHasAFormulaOfItsOwn) {
+  for (const Algorithm& algorithm : algorithms()) {
+    ASSERT_NE(algorithm.work, nullptr) << to_string(algorithm.kind) << " " << algorithm.name;
+    for (const Algorithm& other : algorithms(algorithm.kind)) {
+      EXPECT_EQ(other.work == algorithm.work, &other == &algorithm)
+          << to_string(algorithm.kind) << ": " << algorithm.name << " and " << other.name;
+    }
+  }
+}
+
 TEST(Estimate, IsFiniteAndGrowsWithSize) {
   const Layout layouts[] = {Layout::uniform(1), Layout::uniform(2), Layout::uniform(7, 3),
                             Layout({1, 1, 1, 1, 1}, {0, 0, 1, 1, 1})};

@@ -63,6 +63,14 @@ std::string judge_cause(const Schedule& schedule, const Status& cause) {
     case Fault::long_pause:
       if (cause.kind() == ErrorKind::peer_lost && cause.culprits() == victim) return {};
       break;
+    case Fault::cut:
+    case Fault::half_close:
+      // Both are well and each may take the other for dead; one of them is believed.
+      if (cause.kind() == ErrorKind::peer_lost &&
+          (cause.culprits() == victim || cause.culprits() == std::vector{schedule.neighbour})) {
+        return {};
+      }
+      break;
     case Fault::abort:
       if (cause.kind() == ErrorKind::cancelled && cause.culprits() == victim) return {};
       break;
@@ -80,6 +88,16 @@ std::string judge_cause(const Schedule& schedule, const Status& cause) {
       break;
   }
   return "the wrong cause: " + quote(cause);
+}
+
+/// Whether all have to name the same culprits. Of two that have lost each other each may name the
+/// other if they have nobody through whom they could agree, or if a rank has done its last
+/// operation: it does not pass on a verdict once it has begun to leave.
+bool must_agree(const Schedule& schedule, const std::vector<Ending>& endings) {
+  if (!breaks_connections(schedule.fault)) return true;
+  return schedule.ranks() > 2 && std::none_of(endings.begin(), endings.end(), [](const Ending& e) {
+           return e.node->phase() == Phase::finished;
+         });
 }
 
 std::string judge(const Schedule& schedule, const std::vector<Ending>& endings, Outcome& outcome) {
@@ -112,6 +130,7 @@ std::string judge(const Schedule& schedule, const std::vector<Ending>& endings, 
     }
     const std::string bad = judge_cause(schedule, ending.cause);
     if (!bad.empty()) return fmt::format("rank {} failed with {}", node.rank(), bad);
+    if (!must_agree(schedule, endings)) continue;
     if (!common) common = ending.cause;
     if (common->kind() != ending.cause.kind() || common->culprits() != ending.cause.culprits()) {
       return fmt::format("rank {} failed with {}, others with {}", node.rank(), quote(ending.cause),
@@ -335,6 +354,12 @@ class StreamCluster {
       case Fault::silence:
         network_.silence_all(host(schedule_.victim));
         if (schedule_.seed % 2 == 0) heal_at_ = world_.now() + schedule_.lasts;
+        break;
+      case Fault::cut:
+        network_.cut(host(schedule_.victim), host(schedule_.neighbour));
+        break;
+      case Fault::half_close:
+        network_.half_close({.from = host(schedule_.victim), .to = host(schedule_.neighbour)});
         break;
       case Fault::abort:
         if (victim.node.phase() != Phase::working) break;

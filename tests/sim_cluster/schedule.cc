@@ -9,6 +9,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "coll/control.h"
 #include "sim/random.h"
 #include "transport/memory.h"
 
@@ -124,9 +125,9 @@ void disagree(Random& random, Schedule& schedule) {
 }  // namespace
 
 const char* to_string(Fault fault) noexcept {
-  constexpr const char* names[kFaultCount] = {"none",        "delay",      "choppy",
-                                              "short_pause", "long_pause", "kill",
-                                              "silence",     "abort",      "mismatch"};
+  constexpr const char* names[kFaultCount] = {"none",       "delay", "choppy",  "short_pause",
+                                              "long_pause", "kill",  "silence", "cut",
+                                              "half_close", "abort", "mismatch"};
   return names[static_cast<std::size_t>(fault)];
 }
 
@@ -173,6 +174,7 @@ Schedule make_schedule(std::uint64_t seed) {
                        ? static_cast<Fault>(random.below(kFaultCount))
                        : pick(random, std::vector{Fault::none, Fault::abort, Fault::mismatch});
   schedule.victim = static_cast<int>(random.below(static_cast<std::uint64_t>(schedule.ranks())));
+  schedule.neighbour = pick(random, coll::control_peers(schedule.victim, schedule.ranks()));
   schedule.strikes_at = random.below(static_cast<std::uint64_t>(schedule.ranks()) * tasks * 6);
   schedule.lasts = schedule.fault == Fault::short_pause
                        ? random.up_to(milliseconds(2500))
@@ -191,6 +193,9 @@ std::string describe(const Schedule& schedule) {
       schedule.transport == Transport::stream ? "streams" : "memory", to_string(schedule.fault));
   if (schedule.fault > Fault::choppy) {
     text += fmt::format(" of rank {} after {} polls", schedule.victim, schedule.strikes_at);
+  }
+  if (breaks_connections(schedule.fault)) {
+    text += fmt::format(", towards rank {}", schedule.neighbour);
   }
   for (std::size_t i = 0; i < schedule.tasks.size(); ++i) {
     text += fmt::format("\n  {}: {}", i + 1, describe(schedule.tasks[i]));

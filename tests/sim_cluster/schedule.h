@@ -23,14 +23,21 @@ enum class Fault : std::uint8_t {
   short_pause,  // a rank stands still for less than Timing::dead
   long_pause,   // and for more
   kill,
-  silence,   // a rank is cut off from all others
-  abort,     // a rank's user gives up
-  mismatch,  // a rank asks for something else
+  silence,     // a rank is cut off from all others
+  cut,         // the connections between two ranks break
+  half_close,  // those from one rank to another are closed in that direction
+  abort,       // a rank's user gives up
+  mismatch,    // a rank asks for something else
 };
-inline constexpr int kFaultCount = 9;
+inline constexpr int kFaultCount = 11;
 const char* to_string(Fault fault) noexcept;
 /// Whether the generation may survive it.
 constexpr bool is_harmless(Fault fault) noexcept { return fault <= Fault::short_pause; }
+
+/// Whether it is one of connections, between two ranks that are well.
+constexpr bool breaks_connections(Fault fault) noexcept {
+  return fault == Fault::cut || fault == Fault::half_close;
+}
 
 struct Task {
   plan::Request request;
@@ -52,6 +59,7 @@ struct Schedule {
   std::vector<Task> tasks;
   Fault fault = Fault::none;
   int victim = 0;
+  int neighbour = 0;              // where connections break: the other end
   std::uint64_t strikes_at = 0;   // the fault comes after this many polls
   Duration lasts{};               // pauses, silence
   std::vector<Task> other_tasks;  // mismatch: what the victim asks for instead

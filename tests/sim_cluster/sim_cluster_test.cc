@@ -58,6 +58,12 @@ TEST_F(SimCluster, AControlPlaneThatTellsNobodyIsFound) {
   EXPECT_GE(plant(Planted::swallowed_aborts, Fault::abort).found, 15);
 }
 
+/// Those who have not lost a connection themselves learn of it from the two who have.
+TEST_F(SimCluster, BrokenConnectionsOfWhichNobodyTellsAreFound) {
+  EXPECT_GE(plant(Planted::swallowed_aborts, Fault::cut).found, 10);
+  EXPECT_GE(plant(Planted::swallowed_aborts, Fault::half_close).found, 10);
+}
+
 TEST_F(SimCluster, RequestsThatAreNotComparedAreFound) {
   EXPECT_GE(plant(Planted::unchecked_requests, Fault::mismatch).found, 5);
 }

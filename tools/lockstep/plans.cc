@@ -1,5 +1,6 @@
 // lockstep plans: proves every algorithm's plans over many layouts and sizes, and says so.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -87,38 +88,70 @@ std::span<const plan::Algorithm> chosen(const Options& options) {
   return options.kind.empty() ? plan::algorithms() : plan::algorithms(parse_kind(options.kind));
 }
 
+constexpr const char* kRow =
+    "{:<15} {:<15} {:<9} {:<11} {:<11} {:>8} {:>8} {:>8} {:>8}  {:<21} {:<21} {}\n";
+
+void print_heading() {
+  fmt::print(fmt::runtime(kRow), "collective", "algorithm", "access", "order", "proven", "cases",
+             "alike", "refused", "failures", "ranks", "hosts", "replicas");
+}
+
+void print_row(const plan::SweepRow& row, std::uint64_t failed) {
+  const plan::Algorithm& algorithm = *row.algorithm;
+  fmt::print(fmt::runtime(kRow), plan::to_string(algorithm.kind), algorithm.name,
+             to_string(algorithm.access), to_string(algorithm.order), to_string(row.proven),
+             row.cases, row.alike, row.refused, failed, plan::text_of(row.ran.ranks()),
+             plan::text_of(row.ran.hosts()), plan::text_of(row.ran.replicas()));
+  if (failed > 0) fmt::print("  first failure: {}\n", row.first_failure);
+  std::fflush(stdout);
+}
+
+/// Sizes and roots of the cases that ran; algorithms with the same ones together.
+void print_requests(const std::vector<plan::SweepRow>& rows) {
+  using Lines = std::vector<plan::Coverage::Line>;
+  std::vector<std::pair<Lines, std::vector<std::string>>> groups;
+  for (const plan::SweepRow& row : rows) {
+    const Lines lines = row.ran.requests();
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [&](const auto& known) { return known.first == lines; });
+    if (group == groups.end()) group = groups.insert(groups.end(), {lines, {}});
+    group->second.push_back(
+        fmt::format("{} {}", plan::to_string(row.algorithm->kind), row.algorithm->name));
+  }
+  fmt::print("\nElements for n ranks (\"by 3\": in chunks of 3), and roots:\n");
+  for (const auto& [lines, algorithms] : groups) {
+    fmt::print("{}\n", fmt::join(algorithms, ", "));
+    for (const auto& [ranks, text] : lines) fmt::print("  {:<21} {}\n", ranks, text);
+  }
+}
+
 int run(const Options& options) {
   const std::span<const plan::Algorithm> list = chosen(options);
   Progress progress(list.size());
   const plan::SweepOptions sweep_options{
       .extent = options.brief ? plan::Extent::brief : plan::Extent::complete,
       .progress = [&](const plan::SweepRow& row) { progress.show(row); }};
-  fmt::print("{:<15} {:<15} {:<9} {:<11} {:<11} {:>8} {:>8} {:>8}  {}\n", "collective", "algorithm",
-             "access", "order", "proven", "cases", "refused", "failures", "ranks");
+  print_heading();
+  std::vector<plan::SweepRow> rows;
   std::uint64_t cases = 0;
   std::uint64_t failures = 0;
   Sweeps sweeps(list, sweep_options);
   for (std::size_t at = 0; at < list.size(); ++at) {
-    const plan::Algorithm& algorithm = list[at];
-    const plan::SweepRow row = sweeps.row(at);
+    const plan::SweepRow& row = rows.emplace_back(sweeps.row(at));
     // An order that is not the promised one is a failure even if every value is right.
     const std::uint64_t failed = row.right() ? 0 : std::max<std::uint64_t>(row.failures, 1);
     progress.finished();
-    fmt::print("{:<15} {:<15} {:<9} {:<11} {:<11} {:>8} {:>8} {:>8}  {}\n",
-               plan::to_string(algorithm.kind), algorithm.name, to_string(algorithm.access),
-               to_string(algorithm.order), to_string(row.proven), row.cases, row.refused, failed,
-               row.ranks);
-    if (failed > 0) fmt::print("  first failure: {}\n", row.first_failure);
-    std::fflush(stdout);
+    print_row(row, failed);
     cases += row.cases;
     failures += failed;
   }
+  print_requests(rows);
   fmt::print(
-      "sizes of n ranks: {} elements, whole and in chunks of {}; every root; replicas and hosts "
-      "alike and not\n{} cases, {} failures\n",
-      options.brief ? "0, 1, n + 1 and 11 n + 5"
-                    : "0, 1, n - 1, n, n + 1, 3 n + 2, 11 n + 5 and 37 n + 9",
-      options.brief ? "3" : "1, 3 and 7", cases, failures);
+      "\nAlike are layouts that were not run: their plans are those of the same ranks on one "
+      "host,\n"
+      "or, where replicas do not matter, of one replica a rank; compared with one request each.\n"
+      "{} cases, {} failures\n",
+      cases, failures);
   return failures > 0 ? 1 : 0;
 }
 
@@ -134,8 +167,10 @@ Command add_plans(CLI::App& application) {
   parser->footer(
       "Each case runs the plans of all ranks against each other, symbolically, and proves: every\n"
       "send has its receive, no deadlock, no race, the right result, and the order of additions.\n"
-      "Sizes are 0, 1, n - 1, n, n + 1 elements for n ranks, and more, in chunks that do not\n"
-      "divide them; with all roots, ragged counts, several replicas a rank, in place and not.\n"
+      "Ranks are from 1 to 64, on one host, on several and each on its own, with 1, 2, 3, 5 and\n"
+      "uneven replicas; sizes empty, ragged and in chunks that do not divide them; in place and\n"
+      "not. The last lines say which sizes and roots ran; \"refused\" is what cannot be asked "
+      "for.\n"
       "Exit code 1 if a proof fails.\n"
       "Examples:\n"
       "  lockstep plans\n"
