@@ -37,6 +37,7 @@ std::vector<std::string> names(const Roster& roster) {
 
 Presence::Presence(Setup setup)
     : roster_(std::move(setup.roster)),
+      dead_after_(setup.timing.dead),
       wire_(std::move(setup.wire)),
       check_(setup.check),
       network_(std::move(setup.network)),

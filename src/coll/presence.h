@@ -57,6 +57,8 @@ class Presence : public std::enable_shared_from_this<Presence> {
 
   [[nodiscard]] const Roster& roster() const noexcept { return roster_; }
   [[nodiscard]] const std::string& wire() const noexcept { return wire_; }
+  /// After so long without a pulse a rank is given up.
+  [[nodiscard]] Duration dead_after() const noexcept { return dead_after_; }
   /// What the frames of the data connection to this rank must have; that rank knows the same.
   [[nodiscard]] wire::Check check_with(int rank) const;
   [[nodiscard]] sys::Network& network() noexcept { return *network_; }
@@ -97,6 +99,7 @@ class Presence : public std::enable_shared_from_this<Presence> {
   void wake_pollers() noexcept;
 
   Roster roster_;
+  Duration dead_after_;
   std::string wire_;
   wire::Check check_;
   std::unique_ptr<sys::Network> network_;

@@ -36,8 +36,9 @@ struct StreamLink::Peer {
   bool deaf = false;    // writing failed
 
   // The stream from the peer. Read ahead by at most one inbox; data for long receives goes past it.
-  bool over = false;       // it ended or broke
-  bool condemned = false;  // it held something we cannot go on with; the generation is failing
+  bool over = false;         // it ended or broke
+  bool condemned = false;    // it held something we cannot go on with; the generation is failing
+  std::optional<Time> lost;  // since when the connection is known to be over, by who waits for it
   std::array<std::byte, 4096> inbox;
   std::span<const std::byte> unread;  // of inbox
   wire::FrameReader reader;
@@ -63,6 +64,7 @@ StreamLink::StreamLink(const Setup& setup)
       late_(setup.late),
       begun_(setup.begun),
       leave_(setup.leave),
+      path_patience_(setup.path_patience),
       spin_(setup.spin),
       peers_(static_cast<std::size_t>(setup.size)) {
   assert(setup.peers.size() == peers_.size());
@@ -336,6 +338,19 @@ void StreamLink::condemn(Peer& peer, const Status& why) {
   fail(why);
 }
 
+void StreamLink::judge_path(Peer& peer, Time now) {
+  if (!peer.lost) peer.lost = now;
+  if (peer.condemned || now - *peer.lost < path_patience_) return;
+  const Status how = peer.connection.error();
+  condemn(peer,
+          {ErrorKind::peer_lost, Code::unavailable,
+           fmt::format("the data connection between rank {} and rank {} ({}) is broken{}, though "
+                       "both ranks are well; look for what lies between them",
+                       member(rank_), member(peer.rank), peer.connection.peer(),
+                       how.ok() ? "" : fmt::format(" ({})", how.message())),
+           both(peer)});
+}
+
 void StreamLink::no_shared_access() noexcept {
   assert(!"a plan for shared memory was given to a stream link");
   fail({ErrorKind::internal, Code::internal,
@@ -387,6 +402,7 @@ bool StreamLink::wait(int peer, FunctionRef<bool()> done, Deadline deadline) {
       if (!why.ok() && (done() || failed())) return true;
       if (!why.ok()) fail(why);
     }
+    if (peer >= 0 && suspect(peer)) judge_path(*peers_[static_cast<std::size_t>(peer)], now);
     if (poller_ == nullptr) continue;
     for (const auto& p : peers_) {
       if (!p) continue;

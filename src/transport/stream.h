@@ -9,7 +9,8 @@
 //
 // A connection that closes or breaks does not end the generation: its rank becomes a suspect and
 // operations that need it stay pending. The control plane (coll/control.h) tells who died; the rank
-// whose sockets closed first may just have failed because of another.
+// whose sockets closed first may just have failed because of another. If nobody has failed for
+// path_patience, it was the path: PeerLost, too.
 //
 // Where a connection may alter bytes unnoticed (Setup::checks), every frame has a CRC-32C. It is
 // added up as the bytes arrive, and compared before the last of a frame's is delivered: a receive
@@ -22,6 +23,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -64,6 +66,8 @@ class StreamLink final : public Link {
     std::shared_ptr<std::atomic<std::uint64_t>> begun = {};
     /// Tells the others that this rank takes no part in operations from `next` on.
     std::function<void(std::uint64_t next)> leave = {};
+    /// How long a rank may seem well after the data connection to it broke.
+    Duration path_patience = std::chrono::seconds(3);
     SpinPolicy spin = {};
     std::shared_ptr<void> borrowed = {};  // kept until the end, if somebody must
   };
@@ -134,6 +138,8 @@ class StreamLink final : public Link {
   /// This rank and the peer, as the generation calls them, ascending.
   [[nodiscard]] std::vector<int> both(const Peer& peer) const;
   void condemn(Peer& peer, const Status& why);
+  /// The connection to the peer, which is waited for, is over: reports it if that is all.
+  void judge_path(Peer& peer, Time now);
   void no_shared_access() noexcept;
 
   std::shared_ptr<void> borrowed_;  // first, so that it goes last
@@ -150,6 +156,7 @@ class StreamLink final : public Link {
   std::function<std::vector<int>(std::uint64_t)> late_;
   std::shared_ptr<std::atomic<std::uint64_t>> begun_;
   std::function<void(std::uint64_t)> leave_;
+  Duration path_patience_;
   SpinPolicy spin_;
   std::uint64_t sequence_ = 0;
   std::uint64_t fingerprint_ = 0;

@@ -1,5 +1,6 @@
 // A bit that flips between two ranks, on each kind of connection: all ranks throw DataError and
-// name the link, or the numbers are right. The ids are those of the catalogue of failures.
+// name the link, or the numbers are right. And a connection that breaks while both ranks are well.
+// The ids are those of the catalogue of failures.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -87,6 +88,13 @@ TEST_F(Altered, B21F11DataUnderTls) {
   const auto outcomes = run(Wire::tls, Relay::What::tls_data);
   expect_the_link_is_named(outcomes);
   EXPECT_THAT(verdict_in(outcomes[0].text)->message, HasSubstr("(all_reduce sum float32[300000]"));
+}
+
+TEST_F(Altered, ABrokenConnectionBetweenRanksThatAreWellIsNamed) {
+  const auto outcomes = run(Wire::tls, Relay::What::cut);
+  expect_verdicts(outcomes, {}, {"PeerLost", {1, 2}});
+  expect_in_time(outcomes, {}, flipped_us_, 3s + 200ms);
+  EXPECT_THAT(verdict_in(outcomes[0].text)->message, HasSubstr("though both ranks are well"));
 }
 
 }  // namespace

@@ -74,6 +74,7 @@ void Relay::run(const std::stop_token& stop) {
 
 bool Relay::pass_on(Call& call, Direction& direction) {
   bool moved = false;
+  if (call.broken) return false;
   if (direction.written == direction.bytes.size() && !direction.over) {
     direction.bytes.resize(kAtOnce);
     direction.written = 0;
@@ -81,6 +82,7 @@ bool Relay::pass_on(Call& call, Direction& direction) {
     direction.bytes.resize(got.bytes);
     look_at(call, direction.bytes);
     moved = got.bytes > 0;
+    if (call.broken) return true;
     call.broken |= got.state == Transfer::State::broken;
     direction.over = got.state != Transfer::State::open;
     if (direction.over && direction.bytes.empty()) direction.to.shutdown_write();
@@ -112,6 +114,11 @@ void Relay::look_at(Call& call, std::span<std::byte> bytes) {
       break;
     case What::tls_data:
       target = call.is_data && bytes.size() >= kLarge ? &bytes[bytes.size() / 2] : nullptr;
+      break;
+    case What::cut:
+      call.broken = call.is_data && bytes.size() >= kLarge;
+      if (!call.broken) return;
+      target = bytes.data();  // which nobody gets
       break;
   }
   if (target == nullptr) return;

@@ -1,5 +1,5 @@
 // Relay: stands between a rank and those who call it, passes on what both sides say, and alters one
-// bit of it when it is told to. Give the cluster its address instead of the rank's, and the rank
+// bit of it, or cuts a connection, when it is told to. Give the cluster its address instead of the rank's, and the rank
 // LOCKSTEP_BIND.
 //
 //   Relay relay("127.0.0.1:4001");          // where the rank listens
@@ -28,6 +28,7 @@ class Relay {
     data_frame,     // a byte of the payload of a large data frame that passes in plain text
     control_frame,  // the same of a pulse
     tls_data,       // a byte of what passes on a data connection, whatever it is
+    cut,            // not a bit: a connection under TLS that carries data breaks
   };
 
   explicit Relay(std::string rank);
