@@ -17,8 +17,8 @@ enum class Extent : std::uint8_t { brief, complete };
 /// A number of elements that grows with the number n of ranks, factor * n + offset, and the chunks
 /// it is moved in.
 struct Size {
-  int factor;
-  int offset;
+  std::int64_t factor;
+  std::int64_t offset;
   std::uint64_t chunk;
 
   [[nodiscard]] std::uint64_t elements(int n) const noexcept {

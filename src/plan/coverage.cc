@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace lockstep::plan {
 namespace {
@@ -30,7 +31,7 @@ std::string roots_of(const Coverage::Sizes& sizes, int ranks) {
     fewest = std::min(fewest, roots.size());
   }
   if (with_all.size() == sizes.size()) return "every root";
-  const std::string some = fmt::format("{} roots", fewest);
+  std::string some = fmt::format("{} roots", fewest);
   if (with_all.empty()) return some;
   return fmt::format("every root with {}, {} with the others", fmt::join(with_all, ", "), some);
 }

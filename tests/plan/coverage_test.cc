@@ -1,5 +1,6 @@
 #include "plan/coverage.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +26,7 @@ TEST(Coverage, HasTheNumbersOfItsLayouts) {
 
 std::string words(const Coverage& ran) {
   std::string all;
-  for (const auto& [ranks, text] : ran.requests()) all += ranks + ": " + text + "\n";
+  for (const auto& [ranks, text] : ran.requests()) all += fmt::format("{}: {}\n", ranks, text);
   return all;
 }
 
