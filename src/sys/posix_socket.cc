@@ -189,6 +189,9 @@ Transfer PosixConnection::read(std::span<std::byte> into) noexcept {
     if (got < 0 && would_block(errno)) return {0, State::closed};
   }
   if (got > 0) return {static_cast<std::size_t>(got), State::open};
+  // Only our own direction may be closed, by somebody else: the peer is still heard. (Of a
+  // connection that is gone the kernel gives its end.)
+  if (got < 0 && would_block(errno) && error_ == EPIPE) return {};
   // The kernel tells an error once and an end from then on.
   if (error_ != 0) return {0, State::broken};
   if (got == 0) return {0, State::closed};

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "format/window.h"
 #include "lockstep/error.h"
@@ -54,6 +55,18 @@ TEST(ByteSource, ADirectoryIsASystemErrorThatNamesIt) {
     FAIL() << "no error";
   } catch (const SystemError& error) {
     EXPECT_THAT(error.what(), HasSubstr(directory.path()));
+  }
+}
+
+TEST(ByteSource, E11APipeIsRefusedAtOnce) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/pipe";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  try {
+    open_file(path);
+    FAIL() << "no error";
+  } catch (const SystemError& error) {
+    EXPECT_THAT(error.what(), HasSubstr(path + ", which is a pipe"));
   }
 }
 

@@ -299,6 +299,31 @@ TEST(PosixNetwork, BytesBeforeAResetAreRead) {
   poller->forget(*near);
 }
 
+/// Whoever closes our direction from outside closes only that: what the peer says is still heard.
+TEST(PosixNetwork, AClosedDirectionOfOursDoesNotEndTheOther) {
+  PosixNetwork network;
+  auto listener = network.listen("127.0.0.1:0");
+  auto near = network.connect(listener->address());
+  auto poller = network.poller();
+  poller->watch(*listener);
+  ASSERT_TRUE(poller->wait(Deadline::after(10s)));
+  auto far = listener->accept();
+  ASSERT_NE(far, nullptr);
+  poller->forget(*listener);
+  std::byte byte{1};
+  ASSERT_EQ(::shutdown(dynamic_cast<PosixConnection&>(*near).fd(), SHUT_WR), 0);
+  EXPECT_EQ(near->write({&byte, 1}).state, Transfer::State::broken);
+  EXPECT_EQ(near->read({&byte, 1}).state, Transfer::State::open);
+  poller->watch(*near, Poller::Interest::read);
+  EXPECT_EQ(far->write({&byte, 1}).bytes, 1U);
+  ASSERT_TRUE(poller->wait(Deadline::after(10s)));
+  EXPECT_EQ(near->read({&byte, 1}).bytes, 1U);
+  far.reset();
+  ASSERT_TRUE(poller->wait(Deadline::after(10s)));
+  EXPECT_NE(near->read({&byte, 1}).state, Transfer::State::open);
+  poller->forget(*near);
+}
+
 TEST(PosixPoller, WakeFromAnotherThread) {
   PosixNetwork network;
   auto poller = network.poller();
