@@ -118,7 +118,7 @@ class AtWork : public Impostors {
       setup.control[1] = listener->accept();
       return setup.control[1] != nullptr;
     }));
-    setup.on_failure = [] {};
+    setup.wake = [] {};
     presence_ = std::make_shared<Presence>(std::move(setup));
     presence_->start();
   }
