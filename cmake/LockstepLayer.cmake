@@ -44,9 +44,10 @@ function(lockstep_layer name)
 endfunction()
 
 # A GoogleTest binary tests/<name>; each TEST becomes a ctest of its own. LABEL defaults to "fast".
-# ONE_PROCESS makes it one ctest instead: a process with libtorch takes half a second to start.
+# ONE_PROCESS makes it one ctest instead: a process with libtorch takes half a second to start. ALONE:
+# nothing else runs beside it.
 function(lockstep_test name)
-  cmake_parse_arguments(ARG "ONE_PROCESS" "LABEL;TIMEOUT" "SOURCES;USES;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "ONE_PROCESS;ALONE" "LABEL;TIMEOUT" "SOURCES;USES;LINKS" ${ARGN})
   if(NOT ARG_LABEL)
     set(ARG_LABEL fast)
   endif()
@@ -65,7 +66,7 @@ function(lockstep_test name)
     set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
   else()
     gtest_discover_tests(test_${name} TEST_PREFIX ${name}/ DISCOVERY_TIMEOUT 60
-      PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+      PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT} RUN_SERIAL ${ARG_ALONE})
   endif()
 endfunction()
 

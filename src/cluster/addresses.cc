@@ -64,13 +64,16 @@ bool are_of_this_host(std::span<const std::string> addresses) {
   std::size_t own_name = 0;
   std::size_t silent = 0;  // about where the rank is
   const std::string this_host = sys::host_name();
+  std::string first;  // a short name stands for every domain, but not for two of them
   for (const std::string& address : addresses) {
     if (address.empty() || !is_tcp(address)) {
       ++silent;
     } else if (is_loopback(address)) {
       ++loopback;
-    } else if (sys::same_host_name(Address::parse(address).host, this_host)) {
-      ++own_name;
+    } else {
+      const std::string host = Address::parse(address).host;
+      if (first.empty()) first = host;
+      if (sys::same_host_name(host, this_host) && sys::same_host_name(host, first)) ++own_name;
     }
   }
   // A rank whose address is not known may be elsewhere, unless it could not reach the others then.

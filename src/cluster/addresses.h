@@ -26,7 +26,8 @@ bool is_loopback(const std::string& address);
 
 /// Whether the addresses by themselves say that all ranks are on this host, so that no port is
 /// needed: loopback ones, or the name that this machine calls itself in every entry. Nothing is
-/// looked up, and so all ranks answer alike. False where LOCKSTEP_HOST says what a host is.
+/// looked up, so that all processes of a machine answer alike. False where LOCKSTEP_HOST says what
+/// a host is.
 bool are_of_this_host(std::span<const std::string> addresses);
 
 }  // namespace lockstep::cluster

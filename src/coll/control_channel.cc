@@ -85,8 +85,12 @@ bool ControlChannel::refill() {
   if (transfer.state == Transfer::State::closed) {
     how_ = "died: its control connection closed without a goodbye";
   } else if (transfer.state == Transfer::State::broken) {
-    how_ = fmt::format("died: its control connection broke without a goodbye ({})",
-                       connection_.error().message());
+    const Status why = connection_.error();
+    altered_ = why.kind() == ErrorKind::data_error;  // TLS looks at what it carries
+    how_ = fmt::format("{} ({})",
+                       altered_ ? "cannot be understood any more: what it sent was altered"
+                                : "died: its control connection broke without a goodbye",
+                       why.message());
   }
   return false;
 }

@@ -126,8 +126,8 @@ void Session::Impl::carry_out(Work::Shared& work) {
 }
 
 Session::Impl& Session::Impl::messages(int from, int to) {
-  check_usable();
   const MutexLock lock(mutex_);
+  check_usable();
   auto& pair = messages_[{from, to}];
   if (!pair) {
     GroupSpec spec;
@@ -167,12 +167,16 @@ std::shared_ptr<Session::Impl> Session::Impl::subgroup(const std::vector<std::in
     spec.hosts.push_back(spec_.hosts[rank]);
   }
   const MutexLock lock(mutex_);
+  check_usable();
   return std::make_shared<Impl>(generation_, make_carrier_, std::move(spec), position, options_,
                                 membership_);
 }
 
 void Session::Impl::close() noexcept {
-  if (closed_.load(std::memory_order_relaxed)) return;
+  {
+    const MutexLock lock(mutex_);
+    if (closed_.exchange(true)) return;
+  }
   if (const auto unfinished = executor_.outstanding(); unfinished > 0) {
     try {
       generation_->fail({ErrorKind::cancelled,
@@ -184,17 +188,15 @@ void Session::Impl::close() noexcept {
         ...) {  // NOLINT(bugprone-empty-catch): out of memory for the text; leaving tells the peers
     }
   }
-  std::map<std::pair<int, int>, std::unique_ptr<Impl>> messages;
   std::unique_ptr<Pump> pump;
   std::shared_ptr<Membership> membership;
   {
     const MutexLock lock(mutex_);
-    closed_ = true;
     membership.swap(membership_);
-    messages.swap(messages_);
+    ended_messages_.swap(messages_);
     pump.swap(pump_);
   }
-  messages.clear();
+  for (const auto& [ranks, pair] : ended_messages_) pair->close();
   pump.reset();
   executor_.end().leave();
   membership.reset();

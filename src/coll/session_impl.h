@@ -111,7 +111,9 @@ class Session::Impl {
   std::atomic<bool> closed_ = false;  // set with the mutex held
   std::shared_ptr<Membership> membership_ GUARDED_BY(mutex_);
   std::unique_ptr<Pump> pump_ GUARDED_BY(mutex_);
-  std::map<std::pair<int, int>, std::unique_ptr<Impl>> messages_ GUARDED_BY(mutex_);
+  using Pairs = std::map<std::pair<int, int>, std::unique_ptr<Impl>>;
+  Pairs messages_ GUARDED_BY(mutex_);
+  Pairs ended_messages_;      // by close(); another thread may still be in one
   std::uint64_t splits_ = 0;  // changed by split() only, which is a collective
 };
 

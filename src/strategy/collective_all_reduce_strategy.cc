@@ -153,7 +153,7 @@ Strategy& CollectiveAllReduceStrategy::strategy() const {
         .devices = given.devices, .replicas = given.replicas, .device_table = given.device_table});
     return *impl_->strategy;
   }
-  if (given.session) check_session(*given.session, *impl_->task);
+  if (given.session && *given.session) check_session(*given.session, *impl_->task);
   MultiWorkerOptions options = given;
   options.cluster_resolver = resolver_of(impl_->task);
   impl_->strategy = std::make_unique<MultiWorkerMirroredStrategy>(options);

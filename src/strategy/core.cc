@@ -47,10 +47,6 @@ void StrategyCore::choose_ops_by_links() {
       choose_cross_device_ops(options_.worker_devices, options_.device_table);
 }
 
-void StrategyCore::leave_workers() noexcept {
-  if (options_.workers && options_.workers.use_count() == 1) options_.workers->leave();
-}
-
 Strategy& StrategyCore::strategy() const {
   if (strategy_ == nullptr) {
     throw InvalidUsage(fmt::format("the {} of this variable is gone", name()),

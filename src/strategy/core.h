@@ -70,8 +70,6 @@ class StrategyCore {
   /// The Strategy object; InvalidUsage after it is gone.
   [[nodiscard]] Strategy& strategy() const;
   void set_strategy(Strategy* strategy) noexcept { strategy_ = strategy; }
-  /// With the end of the last strategy of these workers, whatever of it lives on.
-  void leave_workers() noexcept;
 
   /// Started with the first use.
   Lanes& lanes();

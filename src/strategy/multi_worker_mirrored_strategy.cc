@@ -106,6 +106,20 @@ DeviceList devices_of(const MultiWorkerOptions& options, const ClusterResolver& 
   return devices;
 }
 
+/// A cluster that was described has to be the one that the engine has found.
+void require_same_task(const coll::Session& session, const ClusterResolver& resolver) {
+  const ClusterSpec cluster = resolver.cluster_spec();
+  const std::optional<std::string> type = resolver.task_type();
+  const std::optional<int> id = resolver.task_id();
+  if (!cluster || !type || !id) return;
+  const int rank = id_in_cluster(cluster, *type, *id);
+  const int size = worker_count(cluster, *type);
+  if (session.rank() == rank && session.size() == size) return;
+  throw ConfigError(fmt::format("{}: by {} this is worker {} of {}, but rank {} of {} by {}", kName,
+                                resolver.source(), rank, size, session.rank(), session.size(),
+                                session.transport()));
+}
+
 std::shared_ptr<coll::Session> session_of(const MultiWorkerOptions& options,
                                           const ClusterResolver& resolver, int local) {
   if (options.session && !*options.session) {
@@ -123,7 +137,15 @@ std::shared_ptr<coll::Session> session_of(const MultiWorkerOptions& options,
   join->liveness = options.liveness;
   join->arithmetic = arithmetic(options.replicas);
   join->require_same_bits = options.require_same_bits;
+  const bool by_engine = knows_the_ranks(join->options.engine);
+  if (by_engine && options.require_same_bits) {
+    throw Unsupported(fmt::format(
+        "{}: require_same_bits: an engine joins without comparing the workers' arithmetic, and has "
+        "an order of additions of its own",
+        kName));
+  }
   auto session = std::make_shared<coll::Session>(coll::join(*join));
+  if (by_engine) require_same_task(*session, resolver);
   log_info("{}: worker {} of {} with {} replicas each, over {}", kName, session->rank(),
            session->size(), local, session->transport());
   return session;

@@ -20,11 +20,12 @@ using detail::StrategyCore;
 
 Strategy::Strategy(std::shared_ptr<StrategyCore> core) : core_(std::move(core)) {
   core_->set_strategy(this);
+  if (core_->workers() != nullptr) core_->workers()->begin_strategy();
 }
 
 Strategy::~Strategy() {
   core_->set_strategy(nullptr);
-  core_->leave_workers();
+  if (core_->workers() != nullptr) core_->workers()->end_strategy();
 }
 
 int Strategy::num_replicas_in_sync() const noexcept { return core_->replicas_in_sync(); }

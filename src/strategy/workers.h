@@ -11,6 +11,7 @@
 //   core.on_lanes([&](int lane) { workers.session(lane).all_reduce(...); });
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <span>
@@ -77,8 +78,11 @@ class Workers {
 
   /// This worker cannot go on: the others' waits throw PeerLost with this reason.
   void abandon(const std::string& reason) noexcept { session_.abandon(reason); }
-  /// In good order; later calls are InvalidUsage.
-  void leave() noexcept {
+  /// Strategies that are made over these workers, and end: with the last one the worker leaves, in
+  /// good order, whatever of them lives on. Later calls are InvalidUsage.
+  void begin_strategy() noexcept { ++strategies_; }
+  void end_strategy() noexcept {
+    if (--strategies_ > 0) return;
     for (coll::Session& session : lane_sessions_) session.close();
     session_.close();
   }
@@ -90,6 +94,7 @@ class Workers {
   coll::Session& session_;
   std::chrono::nanoseconds timeout_;
   std::vector<coll::Session> lane_sessions_;  // of lanes 1, 2, ...
+  std::atomic<int> strategies_ = 0;
 };
 
 }  // namespace lockstep::detail

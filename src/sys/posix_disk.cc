@@ -86,14 +86,13 @@ int flags_of(Disk::Open how) {
 std::unique_ptr<File> PosixDisk::open(const std::string& path, Open how) {
   constexpr mode_t mode = 0666;  // less what the user's umask takes
   // A pipe would have us wait for its other end.
-  constexpr int kAlways = O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-  Descriptor file(
-      retry_on_signal([&] { return ::open(path.c_str(), flags_of(how) | kAlways, mode); }));
-  if (!file.valid()) fail(how == Open::create ? "create" : "open", path);
   struct stat info {};
-  if (::fstat(file.get(), &info) == 0 && S_ISFIFO(info.st_mode)) {
+  if (::stat(path.c_str(), &info) == 0 && S_ISFIFO(info.st_mode)) {
     raise(os_error(fmt::format("cannot open {}, which is a pipe and no file", path), ESPIPE));
   }
+  Descriptor file(retry_on_signal(
+      [&] { return ::open(path.c_str(), flags_of(how) | O_CLOEXEC | O_NOCTTY, mode); }));
+  if (!file.valid()) fail(how == Open::create ? "create" : "open", path);
   return std::make_unique<PosixFile>(std::move(file), path);
 }
 

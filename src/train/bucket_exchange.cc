@@ -137,9 +137,9 @@ class BucketExchange : public GradientExchange {
     if (!overlaps_ && (transport == "shared memory" || transport == "threads")) {
       sizes_.alone = options.bucket_bytes > 0 ? options.bucket_bytes : kAloneBytes;
     }
-    why_ = fmt::format("{}, sent {}{}\n  {}", transport,
+    why_ = fmt::format("{}, sent {}{}", transport,
                        overlaps_ ? "while backward goes on" : "after backward",
-                       options.wire == coll::WireType::same ? "" : ", in 16 bits", sizes_text());
+                       options.wire == coll::WireType::same ? "" : ", in 16 bits");
   }
 
   ~BucketExchange() override {
@@ -225,7 +225,7 @@ class BucketExchange : public GradientExchange {
   [[nodiscard]] std::string explain() const override {
     std::string text = fmt::format("gradients: {} workers over {}", workers().count(), why_);
     if (slices_.size() > 1) text += fmt::format(", by {} lanes of each worker", slices_.size());
-    text += '\n';
+    text += fmt::format("\n  {}\n", sizes_text());
     if (!planned_) return text + "  buckets are made in the first step, by order of arrival\n";
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
       const BucketLayout& layout = buckets_[i]->layout();

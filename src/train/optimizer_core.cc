@@ -364,7 +364,12 @@ void OptimizerCore::look_at_rest(int replica) {
   for (int p = 0; p < parameters_.count(); ++p) {
     const Tensor& gradient = parameters_.on(replica, p).grad();
     const bool arrived = own.arrived[static_cast<std::size_t>(p)] != 0;
-    if (!arrived && gradient.defined()) look_at_own(replica, p, gradient);
+    if (arrived) continue;
+    if (gradient.defined()) {
+      look_at_own(replica, p, gradient);
+    } else {
+      not_finite_[static_cast<std::size_t>(replica)][static_cast<std::size_t>(p)] = 0;
+    }
   }
 }
 

@@ -160,7 +160,7 @@ bool BoardLink::wait(int peer, FunctionRef<bool()> done, Deadline deadline) {
   const bool in_time = gate(peer).wait(over_or_hopeless, deadline);
   if (!disagreed_ || failed()) return in_time;
   // The table is worth a moment: those still on their way will ask for something, too.
-  const Deadline patience = earlier(deadline, Deadline::after(kPatience));
+  const Deadline patience = Deadline::after(kPatience);
   for (const int late : missing()) {
     const auto arrived = [&] { return has_arrived(late) || failed(); };
     gate(late).wait(arrived, patience);

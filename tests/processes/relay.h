@@ -1,6 +1,6 @@
 // Relay: stands between a rank and those who call it, passes on what both sides say, and alters one
-// bit of it, or cuts a connection, when it is told to. Give the cluster its address instead of the rank's, and the rank
-// LOCKSTEP_BIND.
+// bit of it, or cuts a connection, when it is told to. Give the cluster its address instead of the
+// rank's, and the rank LOCKSTEP_BIND.
 //
 //   Relay relay("127.0.0.1:4001");          // where the rank listens
 //   relay.flip(Relay::What::data_frame);    // of the next one that passes, in either direction

@@ -19,7 +19,8 @@
 //   part RANK send RANK | part RANK receive RANK
 //                                     the first closes its session of a subgroup of all, in which
 //                                     the second sends it a message, or waits for one of it
-//   stuck RANK [SIZE]                 that rank never comes to an operation of all, or of a subgroup
+//   stuck RANK [SIZE]                 that rank never comes to an operation of all, or of a
+//   subgroup
 //                                     of the first so many, and only looks whether all is well
 //   fork RANK                         that rank forks a child that uses and closes the session,
 //                                     then all work

@@ -2,6 +2,7 @@
 #include <array>
 #include <atomic>
 
+#include "base/gate.h"
 #include "lockstep/coll/threads.h"
 #include "lockstep/multi_worker_mirrored_strategy.h"
 #include "lockstep/testing.h"
@@ -71,36 +72,37 @@ TEST(MultiWorker, OptionsWithASessionMakeOneStrategy) {
 }
 
 TEST(MultiWorker, AStrategyThatEndsLeavesWhateverOfItLivesOn) {
-  run_workers({.workers = 2}, [](MultiWorkerMirroredStrategy& strategy) {
-    const std::unique_ptr<Strategy> shares = strategy.clone();
-    const auto scope = shares->scope();
-    EXPECT_EQ(number(shares->reduce(ReduceOp::sum, torch::ones({}))), 2);
-  });
-  std::atomic<int> lost = 0;
+  std::atomic<bool> seen = false;
+  Gate gate;
   coll::run_ranks(2, [&](coll::Session& group) {
     const int rank = group.rank();
     MultiWorkerOptions options;
     options.replicas.pin = false;
     options.session = std::make_shared<coll::Session>(std::move(group));
     auto strategy = std::make_unique<MultiWorkerMirroredStrategy>(options);
+    std::unique_ptr<Strategy> shares = strategy->clone();
     std::optional<Variable> kept;
     {
       const auto scope = strategy->scope();
       kept = variable("kept", torch::ones({}));
     }
+    EXPECT_EQ(number(shares->reduce(ReduceOp::sum, torch::ones({}))), 2);
     if (rank == 1) {
-      strategy.reset();  // and the variable is still there
+      strategy.reset();
+      shares.reset();  // and the variable is still there
       EXPECT_EQ(number((*kept)[0]), 1);
-      while (lost == 0) std::this_thread::yield();
+      EXPECT_TRUE(
+          gate.wait([&] { return seen.load(); }, Deadline::after(std::chrono::seconds(60))));
       return;
     }
     try {
       static_cast<void>(strategy->reduce(ReduceOp::sum, torch::ones({})));
       ADD_FAILURE();
-    } catch (const PeerLost& error) {
+    } catch (const std::exception& error) {
       EXPECT_THAT(error.what(), HasSubstr("has left the group"));
     }
-    ++lost;
+    seen = true;
+    gate.notify();
   });
 }
 

@@ -187,7 +187,7 @@ TEST(LaneExchange, AWorkerThatAsksForSomethingElseIsFound) {
 
 TEST(LaneExchange, AWorkerThatDoesNotComeIsWaitedForSoLong) {
   TestCluster cluster{.workers = 2, .replicas = 2};
-  cluster.options.timeout_seconds = 0.3;
+  cluster.options.timeout_seconds = 3;  // of every call, also while the workers are made
   std::atomic<bool> timed_out = false;
   Gate gate;
   run_workers(cluster, [&](MultiWorkerMirroredStrategy& strategy) {

@@ -9,6 +9,8 @@
 namespace lockstep {
 namespace {
 
+using ::testing::HasSubstr;
+
 using testing::run_workers;
 
 struct DenseImpl : torch::nn::Module {

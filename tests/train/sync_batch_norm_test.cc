@@ -64,9 +64,13 @@ TEST(SyncBatchNorm, NarrowTypesAreAddedUpInThirtyTwoBits) {
     strategy.run(
         [&](ReplicaContext& replica, SyncBatchNorm1d& own) {
           const int id = replica.replica_id_in_sync_group();
-          const Tensor rows = torch::full({35'000, 2}, id == 0 ? 1.0 : 3.0);
-          const Tensor output = own->forward(rows.to(dtype));
+          const Tensor rows =
+              torch::full({35'000, 2}, id == 0 ? 1.0 : 3.0).to(dtype).requires_grad_();
+          const Tensor output = own->forward(rows);
           EXPECT_EQ(output.scalar_type(), dtype);
+          output.pow(2).sum().backward();
+          EXPECT_EQ(rows.grad().scalar_type(), dtype);
+          EXPECT_TRUE(torch::isfinite(rows.grad()).all().item<bool>());
           const Tensor expected = torch::full({35'000, 2}, id == 0 ? -1.0 : 1.0);
           EXPECT_TRUE(torch::allclose(output.to(torch::kFloat), expected, 0, 0.01));
         },

@@ -16,8 +16,8 @@
 // (SumOrder::fixed_tree). Input and output of all_reduce, reduce and broadcast may be the same
 // memory; other overlaps are the caller's error.
 //
-// Closing a session (its destructor) while peers wait for it makes them throw PeerLost naming this
-// rank. With operations of its own unfinished it ends the generation. Neither blocks.
+// Closing a session (close(), or its destructor) while peers wait for it makes them throw PeerLost
+// naming this rank. With operations of its own unfinished it ends the generation. Neither blocks.
 #pragma once
 
 #include <cstdint>
