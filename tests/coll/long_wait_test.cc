@@ -48,7 +48,7 @@ TEST(LongWait, TheRateCountsFromTheLastReport) {
     wait.look(kStart + at, {.progress = done, .moved = {done, 100 * kMiB}, .awaited = {1}});
   };
   look(1s, 4 * kMiB);  // what the buffers took
-  look(10s, 4 * kMiB + 9 * 512 * 1024);
+  look(10s, 4 * kMiB + 9 * kMiB / 2);
   EXPECT_TRUE(wait.report_is_due(kStart + 10s));
   EXPECT_EQ(wait.report(kStart + 10s),
             "rank 1 (100 % of the wait); 8.5 of 100.0 MiB moved, 512.0 KiB/s, about 183 s to go");
