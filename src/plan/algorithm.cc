@@ -107,10 +107,6 @@ constexpr Algorithm kAlgorithms[] = {
      always, send_receive_shared, work::send_receive_shared},
 };
 
-static_assert(std::all_of(std::begin(kAlgorithms), std::end(kAlgorithms), [](const Algorithm& a) {
-  return a.refuses != nullptr && a.make != nullptr && a.work != nullptr;
-}));
-
 }  // namespace
 
 std::span<const Algorithm> algorithms() { return kAlgorithms; }
