@@ -183,19 +183,21 @@ Transfer PosixConnection::read(std::span<std::byte> into) noexcept {
     return retry_on_signal([&] { return ::recv(fd(), into.data(), into.size(), MSG_DONTWAIT); });
   };
   ssize_t got = receive();
-  if (got < 0 && would_block(errno) && peer_has_ended()) {
+  int error = errno;  // looking for the peer changes it
+  if (got < 0 && would_block(error) && peer_has_ended()) {
     // It may have written between that look and its end; after this one nothing can come.
     got = receive();
-    if (got < 0 && would_block(errno)) return {0, State::closed};
+    error = errno;
+    if (got < 0 && would_block(error)) return {0, State::closed};
   }
   if (got > 0) return {static_cast<std::size_t>(got), State::open};
   // Only our own direction may be closed, by somebody else: the peer is still heard. (Of a
   // connection that is gone the kernel gives its end.)
-  if (got < 0 && would_block(errno) && error_ == EPIPE) return {};
+  if (got < 0 && would_block(error) && error_ == EPIPE) return {};
   // The kernel tells an error once and an end from then on.
   if (error_ != 0) return {0, State::broken};
   if (got == 0) return {0, State::closed};
-  return would_block(errno) ? Transfer{} : failed(errno);
+  return would_block(error) ? Transfer{} : failed(error);
 }
 
 Transfer PosixConnection::write(std::span<const std::byte> from) noexcept {
@@ -235,7 +237,7 @@ void PosixConnection::watch_peer() noexcept {
 bool PosixConnection::peer_has_ended() const noexcept {
   if (!peer_process_.valid()) return false;
   pollfd end{.fd = peer_process_.get(), .events = POLLIN, .revents = 0};
-  return ::poll(&end, 1, 0) > 0 && (end.revents & POLLIN) != 0;
+  return retry_on_signal([&] { return ::poll(&end, 1, 0); }) > 0 && (end.revents & POLLIN) != 0;
 }
 
 void PosixConnection::shutdown_write() noexcept {
