@@ -43,6 +43,7 @@ Presence::Presence(Setup setup)
       network_(std::move(setup.network)),
       doors_(std::move(setup.doors)),
       connections_(std::move(setup.control)),
+      over_(connections_.size(), false),
       connect_(std::move(setup.connect)),
       control_({.rank = roster_.rank,
                 .size = roster_.size(),
@@ -158,7 +159,6 @@ void Presence::serve(const std::stop_token& stop) {
     poller_->watch(*connection, sys::Poller::Interest::read);
   }
   std::optional<Time> give_up;
-  std::vector<bool> over(connections_.size(), false);
   while (!stop.stop_requested()) {
     const Time now = clock.now();
     if (leaving_.load() && !give_up) {
@@ -181,14 +181,14 @@ void Presence::serve(const std::stop_token& stop) {
     }
     // A connection at its end is readable for ever: it must not keep the thread awake.
     for (std::size_t peer = 0; peer < connections_.size(); ++peer) {
-      if (over[peer] || !connections_[peer] || !control_.is_over(static_cast<int>(peer))) continue;
-      over[peer] = true;
+      if (over_[peer] || !connections_[peer] || !control_.is_over(static_cast<int>(peer))) continue;
+      over_[peer] = true;
       poller_->forget(*connections_[peer]);
     }
     (void)poller_->wait(Deadline::at(next));
   }
   for (std::size_t peer = 0; peer < connections_.size(); ++peer) {
-    if (connections_[peer] && !over[peer]) poller_->forget(*connections_[peer]);
+    if (connections_[peer] && !over_[peer]) poller_->forget(*connections_[peer]);
   }
 }
 

@@ -105,6 +105,7 @@ class Presence : public std::enable_shared_from_this<Presence> {
   std::unique_ptr<sys::Network> network_;
   std::vector<std::unique_ptr<Door>> doors_;
   std::vector<std::unique_ptr<sys::Connection>> connections_;
+  std::vector<bool> over_;  // by connection: at its end; the thread's own
   std::function<std::unique_ptr<sys::Connection>(int)> connect_;
   transport::Failure failure_;
   transport::History history_;
