@@ -57,16 +57,21 @@ TEST(OsError, NamesTheLimitOfOpenFilesAndHowManyThereAre) {
   EXPECT_THAT(status.message(), HasSubstr("(ulimit -n): it is 64, and 62 are open"));
 }
 
+/// The connection of who has called; null if nobody does within ten seconds.
+std::unique_ptr<Connection> accepted(Listener& listener, Poller& poller) {
+  poller.watch(listener);
+  const bool called = poller.wait(Deadline::after(10s));
+  poller.forget(listener);
+  return called ? listener.accept() : nullptr;
+}
+
 TEST(PosixNetwork, SocketsDoNotBlockNorLeakIntoChildren) {
   PosixNetwork network;
   auto listener = network.listen("127.0.0.1:0");
   auto near = network.connect(listener->address());
-  auto poller = network.poller();
-  poller->watch(*listener);
-  ASSERT_TRUE(poller->wait(Deadline::after(10s)));
-  auto far = listener->accept();
+  const auto poller = network.poller();
+  const auto far = accepted(*listener, *poller);
   ASSERT_NE(far, nullptr);
-  poller->forget(*listener);
   for (const int fd :
        {dynamic_cast<PosixListener&>(*listener).fd(), dynamic_cast<PosixConnection&>(*near).fd(),
         dynamic_cast<PosixConnection&>(*far).fd()}) {
@@ -270,11 +275,8 @@ TEST(PosixNetwork, BytesBeforeAResetAreRead) {
   auto listener = network.listen("127.0.0.1:0");
   auto poller = network.poller();
   auto near = network.connect(listener->address());
-  poller->watch(*listener);
-  ASSERT_TRUE(poller->wait(Deadline::after(10s)));
-  auto far = listener->accept();
+  auto far = accepted(*listener, *poller);
   ASSERT_NE(far, nullptr);
-  poller->forget(*listener);
   const std::byte hello[5] = {};
   std::byte some[16];
   ASSERT_EQ(far->write(hello).bytes, 5U);
@@ -304,12 +306,9 @@ TEST(PosixNetwork, AClosedDirectionOfOursDoesNotEndTheOther) {
   PosixNetwork network;
   auto listener = network.listen("127.0.0.1:0");
   auto near = network.connect(listener->address());
-  auto poller = network.poller();
-  poller->watch(*listener);
-  ASSERT_TRUE(poller->wait(Deadline::after(10s)));
-  auto far = listener->accept();
+  const auto poller = network.poller();
+  auto far = accepted(*listener, *poller);
   ASSERT_NE(far, nullptr);
-  poller->forget(*listener);
   std::byte byte{1};
   ASSERT_EQ(::shutdown(dynamic_cast<PosixConnection&>(*near).fd(), SHUT_WR), 0);
   EXPECT_EQ(near->write({&byte, 1}).state, Transfer::State::broken);
