@@ -9,7 +9,7 @@
 #include <array>
 #include <string_view>
 
-#include "sys/posix_net.h"
+#include "sys/held_ports.h"
 
 namespace lockstep::processes {
 namespace {
@@ -48,15 +48,9 @@ std::string to_string(Wire wire) {
 }
 
 std::vector<int> free_ports(int count) {
-  sys::PosixNetwork network;
-  std::vector<std::unique_ptr<sys::Listener>> listeners;
-  std::vector<int> ports;
-  for (int i = 0; i < count; ++i) {
-    listeners.push_back(network.listen("127.0.0.1:0"));
-    const std::string address = listeners.back()->address();
-    ports.push_back(std::stoi(address.substr(address.rfind(':') + 1)));
-  }
-  return ports;
+  static std::vector<sys::HeldPorts> held;  // a test ends with its process
+  const std::vector<std::uint16_t>& ports = held.emplace_back(count).numbers();
+  return {ports.begin(), ports.end()};
 }
 
 ProcessCluster::ProcessCluster(const ClusterOptions& options)

@@ -99,7 +99,7 @@ class ProcessCluster {
   std::vector<Rank> ranks_;
 };
 
-/// Ports that nobody uses now.
+/// Ports that nobody uses, and nobody else is given as long as this process lives.
 std::vector<int> free_ports(int count);
 
 }  // namespace lockstep::processes

@@ -13,13 +13,13 @@
 #include "base/deadline.h"
 #include "launch/attempt.h"
 #include "launch/exit_codes.h"
-#include "launch/free_ports.h"
 #include "launch/keeper.h"
 #include "launch/key.h"
 #include "launch/program.h"
 #include "launch/restart_policy.h"
 #include "launch/run_directory.h"
 #include "sys/address.h"
+#include "sys/held_ports.h"
 #include "sys/posix_proc.h"
 #include "usage_error.h"
 
@@ -58,9 +58,10 @@ std::string host_port(const std::string& host, int port) {
       .to_string();
 }
 
-/// One host: Unix sockets unless told to bind to an address.
-void give_addresses(const LaunchOptions& options, const std::string& directory,
-                    ClusterSettings& cluster) {
+/// One host: Unix sockets unless told to bind to an address. Returns the ports that are to be held
+/// as long as the ranks run.
+sys::HeldPorts give_addresses(const LaunchOptions& options, const std::string& directory,
+                              ClusterSettings& cluster) {
   const Placement& placement = options.placement;
   if (!placement.one_host()) {
     for (const Host& host : placement.hosts) {
@@ -70,17 +71,18 @@ void give_addresses(const LaunchOptions& options, const std::string& directory,
       }
     }
     cluster.tf_workers = cluster.addresses;
-    return;
+    return sys::HeldPorts(0);
   }
-  const std::vector<std::uint16_t> free =
-      options.port_base ? std::vector<std::uint16_t>() : free_ports(placement.size());
+  sys::HeldPorts free(options.port_base ? 0 : placement.size());
   for (int i = 0; i < placement.size(); ++i) {
-    const int port = options.port_base ? *options.port_base + i : free[static_cast<std::size_t>(i)];
+    const int port =
+        options.port_base ? *options.port_base + i : free.numbers()[static_cast<std::size_t>(i)];
     cluster.tf_workers.push_back(
         host_port(options.bind.empty() ? "localhost" : options.bind, port));
     cluster.addresses.push_back(options.bind.empty() ? fmt::format("unix:{}/{}", directory, i)
                                                      : cluster.tf_workers.back());
   }
+  return free;
 }
 
 class Launcher {
@@ -149,7 +151,7 @@ class Launcher {
                             .plaintext_data = options_.plaintext_data,
                             .restarts = restarts,
                             .launcher_pid = pid};
-    give_addresses(options_, directory.path(), cluster);
+    const sys::HeldPorts ports = give_addresses(options_, directory.path(), cluster);
     if (!options_.log_dir.empty()) {
       cluster.history_dir = std::filesystem::absolute(options_.log_dir).string();
     }
