@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "base/error.h"
+#include "lockstep/error.h"
 #include "sys/posix_net.h"
 
 namespace lockstep::sys {
