@@ -69,6 +69,7 @@ struct Distribution {
   std::shared_ptr<StrategyCore> core;
   SharedDevices devices;
   InputOptions options;
+  bool own_workers = false;  // the caller's: not those of the strategy
   bool pads = false;  // replicas without an element get an empty one; else the step is dropped
   std::string explanation;
 };
@@ -332,6 +333,10 @@ namespace detail {
 Distribution make_distribution(Strategy& strategy, const char* method, const InputOptions& options,
                                bool from_function);
 
+/// Mismatch if the workers divide a dataset differently, or not the same files: rows would be read
+/// twice and others never. All workers together, unless they are the caller's.
+void require_same_division(const Distribution& how, const Stage& stage, Sharding by);
+
 /// The pipeline that one worker runs.
 template <class T>
 StageOfPtr<T> worker_stage(const StageOfPtr<T>& stage, const Distribution& how,
@@ -341,6 +346,7 @@ StageOfPtr<T> worker_stage(const StageOfPtr<T>& stage, const Distribution& how,
   const int replicas = workers.count * local;
   const ShardChoice choice =
       choose_sharding(stage, workers.count, workers.index, auto_shard_policy(*stage));
+  require_same_division(how, *stage, choice.by);
   explanation += "workers: " + choice.why + "\n";
   StageOfPtr<T> own = as_stage_of<T>(choice.stage);
   const auto global = known_batch_size(*stage);

@@ -30,15 +30,25 @@ Distribution make_distribution(Strategy& strategy, const char* method, const Inp
                                bool from_function) {
   require_cross(strategy, method);
   InputOptions options = asked;
+  const bool own_workers = static_cast<bool>(asked.workers.sum);
   // Those of the strategy, unless the caller knows others.
-  if (Workers* workers = strategy.core().workers(); workers != nullptr && !options.workers.sum) {
+  if (Workers* workers = strategy.core().workers(); workers != nullptr && !own_workers) {
     options.workers = {workers->count(), workers->index(),
                        [core = strategy.shared_core()](std::span<std::int64_t> numbers) {
                          core->workers()->sum(numbers, "step of a dataset");
                        }};
   }
   check_input_options(options, from_function);
-  return {strategy.shared_core(), replica_devices(strategy), options, false, {}};
+  return {strategy.shared_core(), replica_devices(strategy), options, own_workers, false, {}};
+}
+
+void require_same_division(const Distribution& how, const Stage& stage, Sharding by) {
+  constexpr std::size_t kNames = 10'000;  // of each reader: a pipeline may name files for ever
+  Workers* workers = how.core->workers();
+  if (workers == nullptr || how.own_workers || by == Sharding::none) return;
+  std::vector<Trait> traits{{"the data divided by", by == Sharding::files ? "files" : "elements"}};
+  for (std::string& name : files_read(stage, kNames)) traits.push_back({"file", std::move(name)});
+  workers->require_alike("distribute: the files to read", traits);
 }
 
 }  // namespace lockstep::detail

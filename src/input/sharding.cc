@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "base/log.h"
 #include "lockstep/error.h"
@@ -31,6 +32,12 @@ namespace detail {
 
 namespace {
 
+/// Its first input names the files that are read.
+bool reads_named_files(const Stage& stage) {
+  return stage.role() == Stage::Role::reader ||
+         (stage.role() == Stage::Role::flatten && stage.reads_its_elements());
+}
+
 /// Divides names of files. A shuffle comes after: before it, workers with other orders would take
 /// some files twice and others never.
 StagePtr divide_names(const StagePtr& names, int workers, int index) {
@@ -45,15 +52,13 @@ class FileSharding {
 
   /// Nothing if there is no such place; why_not() says.
   StagePtr divide(const StagePtr& stage) {
-    const std::vector<StagePtr> inputs = stage->inputs();
+    if (reads_named_files(*stage)) return divide_input(stage);
     switch (stage->role()) {
-      case Stage::Role::reader:
-        return divide_input(stage);
       case Stage::Role::flatten:
-        return stage->reads_its_elements() ? divide_input(stage) : divide_inputs(stage);
       case Stage::Role::transform:
       case Stage::Role::combine:
         return divide_inputs(stage);
+      case Stage::Role::reader:
       case Stage::Role::source:
       case Stage::Role::opaque:
         break;
@@ -137,6 +142,22 @@ ShardChoice choose_sharding(const StagePtr& stage, int workers, int index, AutoS
   return {Sharding::data, stage,
           fmt::format("by data, since {}: every worker reads everything and uses its part",
                       files.why_not())};
+}
+
+std::vector<std::string> files_read(const Stage& stage, std::size_t most) {
+  std::vector<std::string> files;
+  if (reads_named_files(stage)) {
+    StagePtr names = stage.inputs().front();
+    while (names->shuffles()) names = names->inputs().front();
+    for (const std::string& name : names->first_strings(most)) {
+      files.push_back(std::filesystem::path(name).filename());
+    }
+    return files;
+  }
+  for (const StagePtr& input : stage.inputs()) {
+    for (std::string& name : files_read(*input, most)) files.push_back(std::move(name));
+  }
+  return files;
 }
 
 std::optional<std::int64_t> known_batch_size(const Stage& stage) {

@@ -112,7 +112,7 @@ void Workers::require_alike(std::string_view subject, const std::vector<Trait>& 
       throw Mismatch(
           fmt::format(
               "{}: worker {} differs from worker 0 in entry {} (of {} and {}): worker 0 has "
-              "{}, worker {} has {}. All workers must run the same program",
+              "{}, worker {} has {}. All workers must run the same program on the same data",
               subject, worker, entry, lengths[static_cast<std::size_t>(worker)], lengths[0],
               texts[0], worker, texts[static_cast<std::size_t>(worker)]),
           Code::invalid_argument, {worker});

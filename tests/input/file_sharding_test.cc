@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <mutex>
 #include <set>
 
 #include "lockstep/readers.h"
+#include "lockstep/testing.h"
 #include "tests/input/helpers.h"
 #include "tests/input/workers.h"
 #include "tests/sys/temporary_directory.h"
@@ -20,6 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::on_workers;
 using testing::Rows;
+using testing::run_workers;
 
 /// Files f0, f1, ... with records "0", "1", ...: file i has the i-th `each` of them.
 class FileSharding : public ::testing::Test {
@@ -179,6 +182,64 @@ TEST_F(FileSharding, EveryRecordIsUsedExactlyOnceByAnyNumberOfWorkers) {
       }
     }
   }
+}
+
+// --- Workers of one strategy compare what they read. --------------------------------------------
+
+TEST_F(FileSharding, E13FilesAreComparedWithoutTheirDirectories) {
+  const auto files = write(4, 1);
+  const TemporaryDirectory elsewhere;
+  std::vector<std::string> copies;
+  for (const std::string& file : files) {
+    copies.push_back(std::filesystem::path(elsewhere.path()) /
+                     std::filesystem::path(file).filename());
+    std::filesystem::copy(file, copies.back());
+  }
+  std::mutex mutex;
+  Rows seen;
+  run_workers({.workers = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+    const auto& own = strategy.worker_index() == 1 ? copies : files;
+    for (const auto& batch : strategy.distribute(numbers(own).batch(GlobalBatch{2}))) {
+      const std::lock_guard lock(mutex);
+      for (const std::int64_t n : testing::numbers_of(batch[0])) seen.push_back(n);
+    }
+  });
+  std::sort(seen.begin(), seen.end());
+  EXPECT_EQ(seen, count(0, 4));
+}
+
+TEST_F(FileSharding, E13AWorkerWithOtherFilesIsNamed) {
+  const auto files = write(4, 1);
+  const auto error_with = [&](const std::vector<std::string>& others, AutoShardPolicy policy) {
+    return testing::error_of<Mismatch>([&] {
+      run_workers({.workers = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+        const auto& own = strategy.worker_index() == 1 ? others : files;
+        (void)strategy.distribute(numbers(own).batch(GlobalBatch{2}).with_options({policy}));
+      });
+    });
+  };
+  for (const auto policy : {AutoShardPolicy::automatic, AutoShardPolicy::data}) {
+    EXPECT_THAT(
+        error_with({files[0], files[2], files[1], files[3]}, policy),
+        HasSubstr("worker 1 differs from worker 0 in entry 2 (of 5 and 5): worker 0 has file f1, "
+                  "worker 1 has file f2"));
+    EXPECT_THAT(error_with({files[0], files[1], files[2]}, policy),
+                HasSubstr("worker 0 has file f3, worker 1 has nothing"));
+  }
+  EXPECT_THAT(
+      error_with({files[0]}, AutoShardPolicy::automatic),
+      HasSubstr(
+          "worker 0 has the data divided by files, worker 1 has the data divided by elements"));
+}
+
+/// Each host's own files, as `off` is there for.
+TEST_F(FileSharding, E13WhoReadsEverythingMayReadWhatHeHas) {
+  const auto files = write(4, 1);
+  run_workers({.workers = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+    const auto own = numbers({files[static_cast<std::size_t>(strategy.worker_index())]});
+    EXPECT_NO_THROW(
+        (void)strategy.distribute(own.batch(GlobalBatch{2}).with_options({AutoShardPolicy::off})));
+  });
 }
 
 }  // namespace

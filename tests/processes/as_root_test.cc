@@ -75,6 +75,32 @@ TEST(SharedMemory, DoesNotLieInDevShm) {
   }
 }
 
+/// D4: the limit of processes counts threads, too, but not root's: each rank is a user of its own
+/// who may read root's files.
+TEST(Threads, D4NoneIsLeft) {
+  const auto wrapper = [](int user) -> std::vector<std::string> {
+    return {"prlimit",
+            "--nproc=1",
+            "setpriv",
+            fmt::format("--reuid={}", user),
+            "--inh-caps=+dac_override",
+            "--ambient-caps=+dac_override"};
+  };
+  ProcessCluster cluster({.ranks = 2,
+                          .scenario = "work 0.1 10",
+                          .wire = Wire::tls,
+                          .environment = {"TEST_JOIN_MS=3000"},
+                          .wrappers = {wrapper(54321), wrapper(54322)}});
+  for (const Outcome& outcome : cluster.finish(20s)) {
+    const auto verdict = verdict_in(outcome.text);
+    ASSERT_TRUE(verdict.has_value()) << outcome.text;
+    EXPECT_EQ(verdict->kind, "SystemError") << outcome.text;
+    EXPECT_EQ(verdict->code, "RESOURCE_EXHAUSTED");
+    EXPECT_THAT(verdict->message,
+                AllOf(HasSubstr("cannot start the thread"), HasSubstr("ulimit -u")));
+  }
+}
+
 /// The exit code of a child that does this.
 int in_child(const std::function<int()>& body) {
   const pid_t child = ::fork();

@@ -1,4 +1,5 @@
-// Two halves of a cluster that cannot hear each other any more, or not for a while. Needs root.
+// Two halves of a cluster that cannot hear each other any more, or not for a while, or hardly.
+// Needs root.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -91,6 +92,21 @@ TEST(Partition, A14AFlappingLinkIsSurvived) {
     std::this_thread::sleep_for(400ms);
   }
   for (const Outcome& outcome : cluster.finish(15s)) EXPECT_TRUE(outcome.ok()) << outcome.text;
+}
+
+/// A17: as long as bytes move nobody gives up, though one sum takes longer than a rank may hang.
+TEST(Partition, A17ASlowLinkIsReportedAndWaitedFor) {
+  TwoNetworks networks;
+  ClusterOptions options = networks.cluster("work 0.1 150000", 1);
+  options.environment = {"TEST_PROGRESS_MS=2000"};
+  networks.narrow("1mbit");
+  const std::int64_t begin = now_us();
+  ProcessCluster cluster(options);
+  for (const Outcome& outcome : cluster.finish(60s)) {
+    EXPECT_TRUE(outcome.ok()) << outcome.text;
+    EXPECT_THAT(outcome.text, testing::ContainsRegex("moved, [0-9.]+ KiB/s, about [0-9]+ s to go"));
+  }
+  EXPECT_GT(now_us() - begin, 4'000'000);  // 600 kB in each direction
 }
 
 }  // namespace

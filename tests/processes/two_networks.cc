@@ -90,4 +90,11 @@ void TwoNetworks::forward(bool on) {
 void TwoNetworks::cut() { forward(false); }
 void TwoNetworks::mend() { forward(true); }
 
+void TwoNetworks::narrow(const std::string& rate) {
+  for (const char* port : {"side0", "side1"}) {
+    run({"tc", "-n", prefix_ + "r", "qdisc", "replace", "dev", port, "root", "tbf", "rate", rate,
+         "burst", "16kb", "latency", "200ms"});
+  }
+}
+
 }  // namespace lockstep::processes

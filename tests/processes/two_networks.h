@@ -30,6 +30,8 @@ class TwoNetworks {
   /// From now on nothing gets from one side to the other; and again.
   void cut();
   void mend();
+  /// From now on so much gets through in each direction, as `tc` writes rates: "1mbit".
+  void narrow(const std::string& rate);
 
  private:
   void remove() noexcept;

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "lockstep/detail/stage.h"
 #include "lockstep/input_context.h"
@@ -19,6 +21,10 @@ struct ShardChoice {
 /// InvalidUsage for numbers and policies that do not exist, and for `file` where there are no
 /// files (Code::not_found) or fewer than workers. `automatic` falls back to data, with a warning.
 ShardChoice choose_sharding(const StagePtr& stage, int workers, int index, AutoShardPolicy policy);
+
+/// Names of the files that a pipeline reads, without their directories and in the order before a
+/// shuffle; of each reader at most `most`. None where it reads no files, or in ways nobody can see.
+std::vector<std::string> files_read(const Stage& stage, std::size_t most);
 
 /// Rows of a batch that the pipeline gives, if that can be known without running it.
 std::optional<std::int64_t> known_batch_size(const Stage& stage);
