@@ -89,6 +89,7 @@ TEST(Threads, D4NoneIsLeft) {
   ProcessCluster cluster({.ranks = 2,
                           .scenario = "work 0.1 10",
                           .wire = Wire::tls,
+                          .hosts = {"host0", "host1"},
                           .environment = {"TEST_JOIN_MS=3000"},
                           .wrappers = {wrapper(54321), wrapper(54322)}});
   for (const Outcome& outcome : cluster.finish(20s)) {
