@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -266,6 +267,31 @@ TEST(ClosedSession, LeavesAndRefusesEverything) {
       }
     }
   });
+}
+
+/// Another thread leaves while this one is between two operations, or in one.
+TEST(ClosedSession, BesideAnotherThreadsCalls) {
+  for (int round = 0; round < 40; ++round) {
+    run_ranks(2, [&](Session& group) {
+      std::jthread closer;
+      if (group.rank() == 0) {
+        closer = std::jthread([&] {
+          std::this_thread::sleep_for(std::chrono::microseconds(20 * round));
+          group.close();
+        });
+      }
+      std::vector<float> x(256, 1);
+      try {
+        while (round % 2 == 0) group.start_all_reduce(Op::max, std::span(x)).wait();
+        for (;;) group.all_reduce(Op::max, std::span(x));
+      } catch (const InvalidUsage& error) {
+        EXPECT_EQ(group.rank(), 0);
+        EXPECT_THAT(error.what(), HasSubstr("the session is closed"));
+      } catch (const Error& error) {
+        EXPECT_THAT(error.culprits(), testing::ElementsAre(0)) << error.what();
+      }
+    });
+  }
 }
 
 }  // namespace
