@@ -9,8 +9,6 @@
 #include <array>
 #include <string_view>
 
-#include "sys/held_ports.h"
-
 namespace lockstep::processes {
 namespace {
 
@@ -55,14 +53,14 @@ std::vector<int> free_ports(int count) {
 
 ProcessCluster::ProcessCluster(const ClusterOptions& options)
     : options_(options),
+      ports_(options.wire == Wire::local || !options.addresses.empty() ? 0 : options.ranks),
       addresses_(options.addresses),
       ranks_(static_cast<std::size_t>(options.ranks)) {
-  const std::vector<int> ports =
-      options.wire == Wire::local ? std::vector<int>() : free_ports(options.ranks);
   for (int rank = 0; rank < options.ranks && options.addresses.empty(); ++rank) {
-    addresses_.push_back(options.wire == Wire::local
-                             ? fmt::format("unix:{}/{}", directory_.path(), rank)
-                             : fmt::format("127.0.0.1:{}", ports[static_cast<std::size_t>(rank)]));
+    addresses_.push_back(
+        options.wire == Wire::local
+            ? fmt::format("unix:{}/{}", directory_.path(), rank)
+            : fmt::format("127.0.0.1:{}", ports_.numbers()[static_cast<std::size_t>(rank)]));
   }
   for (int rank = 0; rank < options.ranks; ++rank) {
     const auto& absent = options.absent;

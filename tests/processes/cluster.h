@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "sys/held_ports.h"
 #include "sys/posix_proc.h"
 #include "tests/sys/temporary_directory.h"
 
@@ -95,11 +96,13 @@ class ProcessCluster {
 
   ClusterOptions options_;
   TemporaryDirectory directory_;
+  sys::HeldPorts ports_;
   std::vector<std::string> addresses_;
   std::vector<Rank> ranks_;
 };
 
-/// Ports that nobody uses, and nobody else is given as long as this process lives.
+/// Ports for addresses that a test makes up itself; nobody else is given them as long as this
+/// process lives.
 std::vector<int> free_ports(int count);
 
 }  // namespace lockstep::processes
