@@ -21,6 +21,10 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr std::size_t kPage = 4096;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+/// MADV_COLLAPSE, of Linux 6.1: unlike MADV_HUGEPAGE it needs no permission of the system's for
+/// shared memory. An older one refuses.
+constexpr int kCollapse = 25;
 /// Past the last free page the kernel kills instead of failing: so much stays untouched.
 constexpr std::size_t kReserve = std::size_t{16} << 20;
 
@@ -39,6 +43,30 @@ double sum_of(const std::filesystem::path& file, std::initializer_list<std::stri
 double left_of(std::optional<double> limit, std::optional<double> used, double reclaimable) {
   if (!limit || !used) return kUnlimited;
   return std::max(*limit - *used + reclaimable, 0.0);
+}
+
+constexpr std::size_t round_up(std::size_t bytes, std::size_t to) {
+  return (bytes + to - 1) / to * to;
+}
+
+/// MAP_FAILED if there is no room. A huge page of a file can be one of the mapping's only where
+/// both begin at a multiple of its size.
+void* map_at_a_huge_page(int descriptor, std::size_t size) {
+  const std::size_t room = round_up(size, kPage) + kHugePage;
+  void* const found =
+      ::mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (found == MAP_FAILED) return MAP_FAILED;
+  auto* const begin = static_cast<std::byte*>(found);
+  const auto address = reinterpret_cast<std::uintptr_t>(found);
+  const std::size_t before = round_up(address, kHugePage) - address;
+  void* const at = ::mmap(begin + before, size, PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_NORESERVE | MAP_FIXED, descriptor, 0);
+  const int error = errno;
+  const std::size_t used = before + (at == MAP_FAILED ? 0 : round_up(size, kPage));
+  if (before > 0) ::munmap(begin, before);
+  ::munmap(begin + used, room - used);
+  errno = error;
+  return at;
 }
 
 double mebibytes(double bytes) { return bytes / (1 << 20); }
@@ -72,8 +100,7 @@ std::size_t free_memory(const std::string& meminfo, const std::string& membershi
 
 Segment::Segment(Descriptor descriptor, std::size_t bytes)
     : descriptor_(std::move(descriptor)), size_(bytes) {
-  void* at = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                    descriptor_.get(), 0);
+  void* const at = map_at_a_huge_page(descriptor_.get(), size_);
   if (at == MAP_FAILED) {
     raise(os_error(fmt::format("cannot map {:.0f} MiB of room for shared memory; ulimit -v must "
                                "be unlimited or larger",
@@ -83,7 +110,7 @@ Segment::Segment(Descriptor descriptor, std::size_t bytes)
   data_ = static_cast<std::byte*>(at);
   // Gradients in a core file are large and say little.
   ::madvise(data_, size_, MADV_DONTDUMP);
-  // Only a wish, and only granted where the system allows it for shared memory.
+  // Where the system allows it for shared memory, huge pages come by themselves.
   ::madvise(data_, size_, MADV_HUGEPAGE);
 }
 
@@ -142,10 +169,22 @@ Status Segment::commit(std::size_t offset, std::size_t bytes) {
         error);
   };
   if (bytes > available || available - bytes < kReserve) return short_of(ENOMEM);
+  want_huge_pages(offset, bytes);
   const int result = retry_on_signal([&] {
     return ::fallocate(descriptor_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes));
   });
   return result == 0 ? Status() : short_of(errno);
+}
+
+void Segment::want_huge_pages(std::size_t offset, std::size_t bytes) noexcept {
+  const std::size_t first = round_up(offset, kHugePage);
+  const std::size_t last = (offset + bytes) / kHugePage * kHugePage;
+  if (first >= last) return;
+  // What is wholly empty would be left alone.
+  for (std::size_t page = first; page < last; page += kHugePage) {
+    if (::fallocate(descriptor_.get(), 0, static_cast<off_t>(page), kPage) != 0) return;
+  }
+  ::madvise(data_ + first, last - first, kCollapse);
 }
 
 void Segment::release(std::size_t offset, std::size_t bytes) noexcept {

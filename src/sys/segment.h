@@ -47,6 +47,8 @@ class Segment {
 
  private:
   Segment(Descriptor descriptor, std::size_t bytes);
+  /// Backs the huge pages that lie in the range with such, as far as the system has some.
+  void want_huge_pages(std::size_t offset, std::size_t bytes) noexcept;
 
   Descriptor descriptor_;
   std::byte* data_ = nullptr;

@@ -4,8 +4,12 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -80,6 +84,58 @@ TEST(Segment, MoreThanThereIsIsRefusedWithBothNumbers) {
       AllOf(HasSubstr(fmt::format("cannot have {}.0 MiB of shared memory", too_much / kMiB)),
             HasSubstr("MiB are free here; raise the memory limit of the container")));
   EXPECT_TRUE(segment.commit(0, kMiB).ok()) << "what there is can still be had";
+}
+
+/// Bytes of memory that a segment holds.
+std::size_t held_by(const Segment& segment) {
+  struct stat file {};
+  EXPECT_EQ(::fstat(segment.descriptor(), &file), 0);
+  return static_cast<std::size_t>(file.st_blocks) * 512;
+}
+
+/// Bytes of this process's segments that are mapped as huge pages.
+std::size_t mapped_huge() {
+  std::ifstream maps("/proc/self/smaps");
+  std::size_t kib = 0;
+  for (std::string word; maps >> word;) {
+    std::size_t value = 0;
+    if (word == "ShmemPmdMapped:" && maps >> value) kib += value;
+  }
+  return kib * 1024;
+}
+
+TEST(Segment, HasNoMoreThanWasCommitted) {
+  Segment segment = Segment::create("lockstep", 64 * kMiB);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(segment.data()) % (2 * kMiB), 0U);
+  ASSERT_TRUE(segment.commit(kMiB, 6 * kMiB + 4096).ok());  // parts of huge pages at both ends
+  EXPECT_EQ(held_by(segment), 6 * kMiB + 4096);
+  std::memset(segment.data() + kMiB, 7, 6 * kMiB + 4096);
+  ASSERT_TRUE(segment.commit(kMiB, 7 * kMiB).ok());
+  EXPECT_EQ(held_by(segment), 7 * kMiB);
+  const auto has = [&](std::size_t from, std::size_t to, int value) {
+    return std::all_of(segment.data() + from, segment.data() + to,
+                       [&](std::byte byte) { return byte == std::byte(value); });
+  };
+  EXPECT_TRUE(has(kMiB, 7 * kMiB + 4096, 7)) << "what it held is as it was";
+  EXPECT_TRUE(has(7 * kMiB + 4096, 8 * kMiB, 0));
+  segment.release(3 * kMiB, kMiB);  // half of a huge page
+  EXPECT_EQ(held_by(segment), 6 * kMiB);
+  EXPECT_TRUE(has(kMiB, 3 * kMiB, 7) && has(4 * kMiB, 7 * kMiB, 7));
+}
+
+TEST(Segment, LiesInHugePagesWhereTheSystemHasThem) {
+  Segment segment = Segment::create("lockstep", 64 * kMiB);
+  ASSERT_TRUE(segment.commit(0, 8 * kMiB).ok());
+  std::memset(segment.data(), 1, 8 * kMiB);
+  constexpr int kCollapse = 25;  // MADV_COLLAPSE
+  if (::madvise(segment.data(), 8 * kMiB, kCollapse) != 0) {
+    GTEST_SKIP() << "this system has no huge pages for shared memory now: " << std::strerror(errno);
+  }
+  const std::size_t there = mapped_huge();
+  Segment another = Segment::create("lockstep", 64 * kMiB);
+  ASSERT_TRUE(another.commit(0, 8 * kMiB).ok());
+  std::memset(another.data(), 1, 8 * kMiB);
+  EXPECT_EQ(mapped_huge() - there, 8 * kMiB);
 }
 
 /// D28: without a look at the limit first, SIGXFSZ would end this test.
