@@ -36,7 +36,7 @@ Lines over_threads(int rank, int ranks) {
 bool depends_on_order(const std::string& line) {
   static const std::regex sum(
       R"((rounded )?(all_reduce|reduce|reduce_scatter)( in place)? (sum|mean|product) )"
-      R"((float\w*|bfloat16|\d).*|(work|batch|split) .*)");
+      R"((b?float\w*|complex\w*|\d).*|(work|batch|split) .*)");
   return std::regex_match(line, sum);
 }
 
