@@ -15,13 +15,12 @@
 
 #include "sys/cgroup.h"
 #include "sys/os_error.h"
+#include "sys/pages.h"
 
 namespace lockstep::sys {
 namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-constexpr std::size_t kPage = 4096;
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
 /// MADV_COLLAPSE, of Linux 6.1: unlike MADV_HUGEPAGE it needs no permission of the system's for
 /// shared memory. An older one refuses.
 constexpr int kCollapse = 25;
@@ -43,10 +42,6 @@ double sum_of(const std::filesystem::path& file, std::initializer_list<std::stri
 double left_of(std::optional<double> limit, std::optional<double> used, double reclaimable) {
   if (!limit || !used) return kUnlimited;
   return std::max(*limit - *used + reclaimable, 0.0);
-}
-
-constexpr std::size_t round_up(std::size_t bytes, std::size_t to) {
-  return (bytes + to - 1) / to * to;
 }
 
 /// MAP_FAILED if there is no room. A huge page of a file can be one of the mapping's only where
@@ -188,7 +183,7 @@ void Segment::want_huge_pages(std::size_t offset, std::size_t bytes) noexcept {
 }
 
 void Segment::release(std::size_t offset, std::size_t bytes) noexcept {
-  const std::size_t first = (offset + kPage - 1) / kPage * kPage;
+  const std::size_t first = round_up(offset, kPage);
   const std::size_t last = (offset + bytes) / kPage * kPage;
   if (first >= last) return;
   ::fallocate(descriptor_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,

@@ -5,18 +5,13 @@
 #include <algorithm>
 #include <iterator>
 
+#include "sys/pages.h"
+
 namespace lockstep::transport {
-namespace {
 
-constexpr std::size_t kPage = 4096;
-/// Where the system has huge pages for shared memory, large pieces begin at one.
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
-
-constexpr std::size_t round_up(std::size_t bytes, std::size_t to) {
-  return (bytes + to - 1) / to * to;
-}
-
-}  // namespace
+using sys::kHugePage;
+using sys::kPage;
+using sys::round_up;
 
 Arena::Arena(std::shared_ptr<sys::Segment> segment, std::size_t begin, std::size_t size)
     : room_(std::make_shared<Room>()), base_(segment->data() + begin), size_(size) {
@@ -26,6 +21,7 @@ Arena::Arena(std::shared_ptr<sys::Segment> segment, std::size_t begin, std::size
 }
 
 bool Arena::Room::take(std::size_t bytes, std::size_t& offset) {
+  // What can have huge pages begins at one.
   const std::size_t alignment = bytes >= kHugePage ? kHugePage : kPage;
   const MutexLock lock(mutex);
   for (auto it = free.begin(); it != free.end(); ++it) {

@@ -11,13 +11,16 @@
 #include <utility>
 
 #include "lockstep/dtype.h"
+#include "sys/pages.h"
 #include "transport/damaged.h"
 
 namespace lockstep::transport {
 namespace {
 
-constexpr std::size_t kPage = 4096;
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
+using sys::kHugePage;
+using sys::kPage;
+using sys::round_up;
+
 /// Room, not memory: what a rank could ever want to share. Not a power of two: an AMD core finds a
 /// line in its first cache by a hash of the low address bits, and ranks' buffers that lie alike in
 /// arenas 64 GiB apart would drive each other out with every access (a sum of two 1 MiB: 87 us
@@ -25,10 +28,6 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kArenaBytes = (std::size_t{64} << 30) + kHugePage;
 constexpr std::size_t kMostReplicas = 256;  // of one rank
 constexpr std::size_t kGroups = 1024;       // of one rank in one generation
-
-constexpr std::size_t round_up(std::size_t bytes, std::size_t to) {
-  return (bytes + to - 1) / to * to;
-}
 
 }  // namespace
 
