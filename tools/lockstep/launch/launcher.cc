@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "base/deadline.h"
 #include "launch/attempt.h"
@@ -59,7 +60,7 @@ std::string host_port(const std::string& host, int port) {
 }
 
 /// One host: Unix sockets unless told to bind to an address. Returns the ports that are to be held
-/// as long as the ranks run.
+/// as long as the ranks run: those of our own programs, since others may not listen on a held one.
 sys::HeldPorts give_addresses(const LaunchOptions& options, const std::string& directory,
                               ClusterSettings& cluster) {
   const Placement& placement = options.placement;
@@ -82,7 +83,7 @@ sys::HeldPorts give_addresses(const LaunchOptions& options, const std::string& d
     cluster.addresses.push_back(options.bind.empty() ? fmt::format("unix:{}/{}", directory, i)
                                                      : cluster.tf_workers.back());
   }
-  return free;
+  return options.bind.empty() ? sys::HeldPorts(0) : std::move(free);
 }
 
 class Launcher {
