@@ -88,7 +88,7 @@ void print_row(const Row& row, const RowResult& result, Targets& targets, bool v
   } else {
     fmt::print("{}: {}\n", row.name, spread);
   }
-  if (row.other == "independent" && result.error.empty()) {
+  if (row.other == "unconnected" && result.error.empty()) {
     const double exposed = result.ratio.ours_seconds - result.ratio.other_seconds;
     fmt::print("{}: exposed communication of {}: {:.2f} ms a step, {:.1f} %\n", row.net, row.ours,
                exposed * 1e3, 100 * exposed / result.ratio.ours_seconds);

@@ -4,7 +4,8 @@
 //   threads       ours, one process with two replicas
 //   ddp           PyTorch's DistributedDataParallel over gloo, two processes
 //   independent   two processes with plain libtorch that know nothing of each other
-//   single        one such process alone
+//   unconnected   the same, each with a replica of ours: what differs is the exchange alone
+//   single        one process with plain libtorch
 //   overlap       ours, two processes on two hosts with a line of 1 Gbit/s between them; gradients
 //   no_overlap    are sent during backward, or after it
 #pragma once

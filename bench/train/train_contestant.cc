@@ -5,6 +5,7 @@
 //
 //   processes   one of several workers, each with a replica; who they are is in the environment
 //   threads     two replicas, threads of this process
+//   unconnected one replica, connected to nobody: everything but the exchange
 //   plain       libtorch alone, one net, connected to nobody
 #include <fmt/format.h>
 
@@ -50,8 +51,8 @@ GradientOptions gradients(const Arguments& arguments) {
   return options;
 }
 
-/// Replicas of a strategy, as its users write them.
-void train_with(Strategy& strategy, const Arguments& arguments) {
+/// Replicas of a strategy, as its users write them; the first has the rows of this number.
+void train_with(Strategy& strategy, const Arguments& arguments, int first_rows = 0) {
   const auto scope = strategy.scope();
   const std::string kind = arguments.get("--net", "");
   torch::manual_seed(kWeightSeed);
@@ -59,7 +60,9 @@ void train_with(Strategy& strategy, const Arguments& arguments) {
   const DistributedOptimizer optimizer =
       strategy.optimizer<torch::optim::SGD>(net, sgd(), gradients(arguments));
   std::vector<Rows> rows;  // of every replica
-  for (int r = 0; r < strategy.num_replicas_in_sync(); ++r) rows.push_back(rows_of(kind, r));
+  for (int r = 0; r < strategy.num_replicas_in_sync(); ++r) {
+    rows.push_back(rows_of(kind, first_rows + r));
+  }
   const auto step = [&](ReplicaContext& replica, Net& own, Optimizer& opt) {
     const Rows& mine = rows[static_cast<std::size_t>(replica.replica_id_in_sync_group())];
     const Tensor loss = torch::nn::functional::cross_entropy(own->forward(mine.x), mine.y);
@@ -108,6 +111,9 @@ void run(const Arguments& arguments) {
   } else if (arguments.kind == "threads") {
     MirroredStrategy strategy({.devices = {"CPU:0", "CPU:1"}});
     train_with(strategy, arguments);
+  } else if (arguments.kind == "unconnected") {
+    MirroredStrategy strategy({.devices = {"CPU:0"}});
+    train_with(strategy, arguments, std::stoi(arguments.get("--rank", "0")));
   } else if (arguments.kind == "plain") {
     train_alone(arguments);
   } else {

@@ -12,6 +12,13 @@ inline coll::Buffer buffer_of(const Tensor& dense) {
   return {to_dtype(dense.scalar_type()), dense.data_ptr(), static_cast<std::size_t>(dense.numel())};
 }
 
+/// Whether the values lie alike in memory, without gaps: element by element at the same place.
+inline bool lies_like(const Tensor& tensor, const Tensor& other) {
+  return tensor.layout() == at::kStrided && tensor.scalar_type() == other.scalar_type() &&
+         tensor.sizes() == other.sizes() && tensor.strides() == other.strides() &&
+         tensor.is_non_overlapping_and_dense() && !tensor.is_conj() && !tensor.is_neg();
+}
+
 /// The values as they lie in memory, row by row; the tensor itself where it is so already.
 inline Tensor plain(const Tensor& tensor) {
   return tensor.detach().resolve_conj().resolve_neg().contiguous();

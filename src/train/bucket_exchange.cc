@@ -34,6 +34,7 @@ namespace lockstep::train {
 namespace {
 
 using detail::Workers;
+using tensor::lies_like;
 
 /// Of one worker, for every parameter, in the first step.
 enum class Kind : std::int64_t { unused, dense, sparse };
@@ -51,13 +52,6 @@ Tensor view_of(const Tensor& flat, std::int64_t begin, const Tensor& parameter) 
   return (dense ? part.as_strided(parameter.sizes(), parameter.strides())
                 : part.view(parameter.sizes()))
       .variable_data();
-}
-
-/// Do their values lie alike in memory?
-bool lies_like(const Tensor& gradient, const Tensor& other) {
-  return !gradient.is_sparse() && gradient.scalar_type() == other.scalar_type() &&
-         gradient.sizes() == other.sizes() && gradient.strides() == other.strides() &&
-         gradient.is_non_overlapping_and_dense() && !gradient.is_conj() && !gradient.is_neg();
 }
 
 bool is_same(const Tensor& gradient, const Tensor& view) {

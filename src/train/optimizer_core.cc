@@ -14,6 +14,7 @@
 #include "strategy/variable_state.h"
 #include "tensor/torch_text.h"
 #include "train/non_finite.h"
+#include "train/one_pass_step.h"
 
 namespace lockstep::detail {
 
@@ -411,7 +412,7 @@ void OptimizerCore::require_finite(When when) {
 void OptimizerCore::take_step(Bound bound) {
   on_copies([&](int c) {
     if (bound == Bound::no) exchange_->bind(c);
-    optimizer(c).step();
+    if (!train::step_in_one_pass(optimizer(c))) optimizer(c).step();
     clear_gradients(c);
   });
   exchange_->release();
