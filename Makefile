@@ -34,7 +34,7 @@ CMAKE_BUILD = cmake --build build/$(1) --parallel $(JOBS)
 
 .PHONY: help deps build test test-slow test-transports test-faults can-make-namespaces train stress same-bits chaos stranger format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input bench-peers bench-train \
         check check-format check-layers check-fuzz check-clang check-tidy check-ubsan check-asan check-asan-parsers check-tsan check-tsan-core \
-        check-torch check-clang-torch check-tidy-torch check-asan-torch check-blas check-mpi check-install
+        check-torch check-clang-torch check-tidy-torch check-asan-torch check-tsan-torch check-blas check-mpi check-install
 
 help: ## This list
 	@echo "usage: make <target> [JOBS=$(JOBS)]"
@@ -96,7 +96,7 @@ stranger: build/dev/build.ninja ## Strangers throw connections at a training run
 # One at a time, the cheapest first; the first failure ends the run and names itself. check-asan is
 # AddressSanitizer and UndefinedBehaviorSanitizer in one; check-ubsan alone would repeat half of it.
 CHECKS := check-format check-layers check-fuzz check-clang check-tidy check-asan check-tsan-core
-TORCH_CHECKS := check-clang-torch check-tidy-torch check-asan-torch check-tsan
+TORCH_CHECKS := check-clang-torch check-tidy-torch check-asan-torch check-tsan-torch
 run_checks = for step in $(1); do \
 	  echo "== $$step"; \
 	  $(MAKE) "$$step" || { echo "make $@: FAILED in $$step"; exit 1; }; \
@@ -138,10 +138,16 @@ check-asan check-tsan check-tsan-core check-ubsan: check-%: build/%/build.ninja
 	$(call CMAKE_BUILD,$*)
 	ctest --test-dir build/$* -L fast -j $(TEST_JOBS) --output-on-failure --no-tests=error
 
-# The torch half alone: everything else is in check-asan.
+# The torch half alone: everything else is in check-asan and check-tsan-core.
+TORCH_TESTS := test_tensor test_strategy strategy_stress test_input test_train same_bits
+define check_torch_half
+	$(call CMAKE_BUILD,$(1)) --target $(TORCH_TESTS)
+	ctest --test-dir build/$(1) -L fast -R '^(tensor|strategy|input|train)(/|$$)' -j $(TEST_JOBS) --output-on-failure --no-tests=error
+endef
 check-asan-torch: build/asan-torch/build.ninja ## The torch half's tests under AddressSanitizer
-	$(call CMAKE_BUILD,asan-torch) --target test_tensor test_strategy strategy_stress test_train
-	ctest --test-dir build/asan-torch -L fast -R '^(tensor|strategy|train)/' -j $(TEST_JOBS) --output-on-failure --no-tests=error
+	$(call check_torch_half,asan-torch)
+check-tsan-torch: build/tsan/build.ninja ## The same under ThreadSanitizer
+	$(call check_torch_half,tsan)
 
 # What reads other people's bytes: files, frames, addresses, descriptions of clusters.
 PARSER_TESTS := test_sys test_wire_abort test_wire_descriptor test_wire_frame test_cluster \

@@ -28,7 +28,7 @@ Tensor values(std::int64_t count, double seed, torch::Dtype dtype = torch::kFloa
 
 bool same_bits(const Tensor& one, const Tensor& other) {
   return one.nbytes() == other.nbytes() &&
-         std::memcmp(one.data_ptr(), other.data_ptr(), one.nbytes()) == 0;
+         (one.nbytes() == 0 || std::memcmp(one.data_ptr(), other.data_ptr(), one.nbytes()) == 0);
 }
 
 Tensor velocity_of(SGD& sgd) {
