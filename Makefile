@@ -139,10 +139,10 @@ check-asan check-tsan check-tsan-core check-ubsan: check-%: build/%/build.ninja
 	ctest --test-dir build/$* -L fast -j $(TEST_JOBS) --output-on-failure --no-tests=error
 
 # The torch half alone: everything else is in check-asan and check-tsan-core.
-TORCH_TESTS := test_tensor test_strategy strategy_stress test_input test_train same_bits
+TORCH_TESTS := test_tensor test_strategy strategy_stress test_input test_train test_train_faults same_bits
 define check_torch_half
 	$(call CMAKE_BUILD,$(1)) --target $(TORCH_TESTS)
-	ctest --test-dir build/$(1) -L fast -R '^(tensor|strategy|input|train)(/|$$)' -j $(TEST_JOBS) --output-on-failure --no-tests=error
+	ctest --test-dir build/$(1) -L fast -R '^(tensor|strategy|input|train|train_faults)(/|$$)' -j $(TEST_JOBS) --output-on-failure --no-tests=error
 endef
 check-asan-torch: build/asan-torch/build.ninja ## The torch half's tests under AddressSanitizer
 	$(call check_torch_half,asan-torch)
@@ -216,7 +216,8 @@ bench-train: deps ## Training steps beside PyTorch DDP and unconnected processes
 	@[ -n "$(SKIP_DEPS)" ] || scripts/install-deps --ddp \
 	  || { echo "make bench-train: needs Debian's python3-torch, see above"; exit 1; }
 	cmake --preset bench
-	$(call CMAKE_BUILD,bench) --target bench_train
+	$(call CMAKE_BUILD,bench) --target bench_train bench_optimizer_step
+	@build/bench/bench/train/bench_optimizer_step
 	@build/bench/bench/train/bench_train --json build/bench/train.json $(TRAIN_BENCH_ARGS)
 
 plans: build/dev/build.ninja ## Prove every algorithm's plans correct (lockstep plans); find planted bugs

@@ -62,7 +62,7 @@ RowOptions options_for(const Row& row, bool quick) {
   RowOptions options;
   if (quick) {
     options.pairs = {.pairs = 5, .attempts = 10};
-  } else if (row.other == "independent" && row.required) {
+  } else if ((row.other == "independent" && row.required) || row.name == row.net + "_vs_solo") {
     // Both compute the same and differ by a few percent, which pairs do among each other, too.
     options.pairs = {.pairs = 41, .attempts = 123};
   }
@@ -88,7 +88,7 @@ void print_row(const Row& row, const RowResult& result, Targets& targets, bool v
   } else {
     fmt::print("{}: {}\n", row.name, spread);
   }
-  if (row.other == "unconnected" && result.error.empty()) {
+  if (row.other == "solo" && result.error.empty()) {
     const double exposed = result.ratio.ours_seconds - result.ratio.other_seconds;
     fmt::print("{}: exposed communication of {}: {:.2f} ms a step, {:.1f} %\n", row.net, row.ours,
                exposed * 1e3, 100 * exposed / result.ratio.ours_seconds);

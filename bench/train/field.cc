@@ -47,7 +47,7 @@ void append(std::vector<std::string>& list, const std::vector<std::string>& more
 
 /// Those that add up the gradients of the same two replicas.
 bool trains_together(const std::string& name) {
-  return name != "independent" && name != "unconnected" && name != "single";
+  return name != "independent" && name != "solo" && name != "single";
 }
 
 }  // namespace
@@ -148,7 +148,7 @@ Launch Field::launch(const std::string& name) {
   if (name == "threads") return {.name = name, .processes = {ours("threads", name, 0)}};
   Launch launch{.name = name, .processes = {}};
   for (int rank = 0; rank < (name == "single" ? 1 : kRanks); ++rank)
-    launch.processes.push_back(ours(name == "unconnected" ? name : "plain", name, rank));
+    launch.processes.push_back(ours(name == "solo" ? name : "plain", name, rank));
   return launch;
 }
 

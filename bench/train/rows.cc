@@ -17,8 +17,8 @@ std::vector<Row> all_rows() {
     rows.push_back({net + "_vs_ddp", net, "processes", "ddp", required.ddp});
     rows.push_back(
         {net + "_vs_independent", net, "processes", "independent", required.independent});
-    rows.push_back({net + "_vs_unconnected", net, "processes", "unconnected"});
-    rows.push_back({net + "_threads_vs_unconnected", net, "threads", "unconnected"});
+    rows.push_back({net + "_vs_solo", net, "processes", "solo"});
+    rows.push_back({net + "_threads_vs_solo", net, "threads", "solo"});
     rows.push_back({net + "_threads_vs_independent", net, "threads", "independent"});
     rows.push_back({net + "_threads_vs_processes", net, "threads", "processes"});
     rows.push_back({net + "_vs_single", net, "processes", "single"});

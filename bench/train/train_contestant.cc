@@ -5,7 +5,7 @@
 //
 //   processes   one of several workers, each with a replica; who they are is in the environment
 //   threads     two replicas, threads of this process
-//   unconnected one replica, connected to nobody: everything but the exchange
+//   solo        one replica, connected to nobody: everything but the exchange
 //   plain       libtorch alone, one net, connected to nobody
 #include <fmt/format.h>
 
@@ -80,7 +80,7 @@ void train_with(Strategy& strategy, const Arguments& arguments, int first_rows =
 }
 
 void train_alone(const Arguments& arguments) {
-  // Sets up allocator and BLAS as for ours, and does nothing else: what differs is the exchange.
+  // Sets up allocator and BLAS as for ours, and does nothing else.
   const MirroredStrategy settings({.devices = {"CPU:0"}});
   torch::set_num_threads(1);
   const std::string kind = arguments.get("--net", "");
@@ -111,7 +111,7 @@ void run(const Arguments& arguments) {
   } else if (arguments.kind == "threads") {
     MirroredStrategy strategy({.devices = {"CPU:0", "CPU:1"}});
     train_with(strategy, arguments);
-  } else if (arguments.kind == "unconnected") {
+  } else if (arguments.kind == "solo") {
     MirroredStrategy strategy({.devices = {"CPU:0"}});
     train_with(strategy, arguments, std::stoi(arguments.get("--rank", "0")));
   } else if (arguments.kind == "plain") {

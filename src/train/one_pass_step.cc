@@ -1,13 +1,21 @@
 #include "train/one_pass_step.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <initializer_list>
 #include <optional>
+#include <type_traits>
 #include <typeinfo>
 #include <vector>
 
-#include "kernel/descent.h"
+#include "kernel/optimizer_step.h"
 #include "lockstep/tensor.h"
 #include "tensor/buffer.h"
 
@@ -15,122 +23,240 @@ namespace lockstep::train {
 
 namespace {
 
-using torch::optim::Optimizer;
-using torch::optim::SGD;
-using torch::optim::SGDOptions;
-using torch::optim::SGDParamState;
+using namespace torch::optim;
 
-/// The step of one parameter.
-struct Step {
-  kernel::Descent descent;
-  Tensor parameter;
-  Tensor gradient;
-  Tensor velocity;  // undefined without momentum
-};
+/// The step of one parameter. Nothing changes before it is called, and it does not fail.
+using Step = std::function<void()>;
+/// Of all parameters that have a gradient.
+using Steps = std::vector<Step>;
 
-kernel::Descent descent_of(const SGDOptions& options) {
-  return {.rate = options.lr(),
-          .weight_decay = options.weight_decay(),
-          .momentum = options.momentum(),
-          .dampening = options.dampening(),
-          .nesterov = options.nesterov()};
+std::size_t count_of(const Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
+
+bool meet(const Tensor& one, const Tensor& other) {
+  const auto* first = static_cast<const std::byte*>(one.data_ptr());
+  const auto* second = static_cast<const std::byte*>(other.data_ptr());
+  return first < second + other.nbytes() && second < first + one.nbytes();
 }
 
-Tensor velocity_of(Optimizer& sgd, const Tensor& parameter) {
-  const auto found = sgd.state().find(c10::guts::to_string(parameter.unsafeGetTensorImpl()));
-  if (found == sgd.state().end()) return {};
-  return static_cast<const SGDParamState&>(*found->second).momentum_buffer();
+/// Whether one loop can go over all of them; those that are not defined do not count.
+bool go_together(std::initializer_list<Tensor> tensors) {
+  const Tensor& parameter = *tensors.begin();
+  for (const Tensor* each = tensors.begin(); each != tensors.end(); ++each) {
+    if (!each->defined()) continue;
+    if (!tensor::lies_like(*each, parameter)) return false;
+    for (const Tensor* before = tensors.begin(); before != each; ++before) {
+      if (before->defined() && meet(*before, *each)) return false;
+    }
+  }
+  return true;
 }
 
-bool can_take(const Step& step) {
-  const at::ScalarType dtype = step.parameter.scalar_type();
-  return (dtype == at::kFloat || dtype == at::kDouble) && step.parameter.device().is_cpu() &&
-         tensor::lies_like(step.parameter, step.parameter) &&
-         tensor::lies_like(step.gradient, step.parameter) &&
-         (step.descent.momentum == 0 ||
-          (step.velocity.defined() && tensor::lies_like(step.velocity, step.parameter)));
+template <class T>
+T* data_of(const Tensor& tensor) {
+  return tensor.defined() ? tensor.data_ptr<T>() : nullptr;
 }
 
-/// Those of all parameters that have a gradient, or nothing if one of them cannot be taken.
-std::optional<std::vector<Step>> steps_of(Optimizer& sgd) {
-  std::vector<Step> steps;
-  for (const auto& group : sgd.param_groups()) {
-    const auto descent = descent_of(static_cast<const SGDOptions&>(group.options()));
+template <class T>
+kernel::SgdMemory<T> part_of(const kernel::SgdMemory<T>& whole, std::size_t begin,
+                             std::size_t count) {
+  return {.parameter = whole.parameter + begin,
+          .velocity = whole.velocity != nullptr ? whole.velocity + begin : nullptr,
+          .gradient = whole.gradient + begin,
+          .count = count};
+}
+
+template <class T>
+kernel::AdamMemory<T> part_of(const kernel::AdamMemory<T>& whole, std::size_t begin,
+                              std::size_t count) {
+  return {.parameter = whole.parameter + begin,
+          .mean = whole.mean + begin,
+          .square = whole.square + begin,
+          .largest = whole.largest != nullptr ? whole.largest + begin : nullptr,
+          .gradient = whole.gradient + begin,
+          .count = count};
+}
+
+/// By as many threads as libtorch would take.
+template <class How, class Memory>
+void step_in_parts(const How& how, const Memory& memory) {
+  at::parallel_for(0, static_cast<std::int64_t>(memory.count), at::internal::GRAIN_SIZE,
+                   [&](std::int64_t begin, std::int64_t end) {
+                     kernel::step(how, part_of(memory, static_cast<std::size_t>(begin),
+                                               static_cast<std::size_t>(end - begin)));
+                   });
+}
+
+/// What torch keeps for a parameter; null before its first step.
+template <class State>
+State* state_of(Optimizer& optimizer, const Tensor& parameter) {
+  const auto found = optimizer.state().find(c10::guts::to_string(parameter.unsafeGetTensorImpl()));
+  return found != optimizer.state().end() ? static_cast<State*>(found->second.get()) : nullptr;
+}
+
+template <class T>
+std::optional<Step> step_of(SGD& sgd, const SGDOptions& options, const Tensor& parameter) {
+  const kernel::Sgd how{.rate = options.lr(),
+                        .weight_decay = options.weight_decay(),
+                        .momentum = options.momentum(),
+                        .dampening = options.dampening(),
+                        .nesterov = options.nesterov()};
+  Tensor velocity;
+  if (how.momentum != 0) {
+    const auto* state = state_of<SGDParamState>(sgd, parameter);
+    if (state == nullptr) return {};
+    velocity = state->momentum_buffer();
+  }
+  if (!go_together({parameter, parameter.grad(), velocity})) return {};
+  const kernel::SgdMemory<T> memory{.parameter = data_of<T>(parameter),
+                                    .velocity = data_of<T>(velocity),
+                                    .gradient = data_of<T>(parameter.grad()),
+                                    .count = count_of(parameter)};
+  return [=] { step_in_parts(how, memory); };
+}
+
+/// Adam and AdamW have options and states of the same members.
+template <class T, class State, class Kind, class Options>
+std::optional<Step> adam_step_of(Kind& adam, const Options& options, const Tensor& parameter) {
+  auto* const state = state_of<State>(adam, parameter);
+  if (state == nullptr) return {};
+  const Tensor largest = options.amsgrad() ? state->max_exp_avg_sq() : Tensor();
+  if (options.amsgrad() && !largest.defined()) return {};
+  if (!go_together({parameter, parameter.grad(), state->exp_avg(), state->exp_avg_sq(), largest}))
+    return {};
+  const std::int64_t steps = state->step() + 1;
+  const auto [beta1, beta2] = options.betas();
+  kernel::Adam how{.rate = options.lr() / (1 - std::pow(beta1, steps)),
+                   .beta1 = beta1,
+                   .beta2 = beta2,
+                   .correction = std::sqrt(1 - std::pow(beta2, steps)),
+                   .epsilon = options.eps()};
+  if constexpr (std::is_same_v<Kind, AdamW>) {
+    how.shrink = 1 - options.lr() * options.weight_decay();
+  } else {
+    how.weight_decay = options.weight_decay();
+  }
+  const kernel::AdamMemory<T> memory{.parameter = data_of<T>(parameter),
+                                     .mean = data_of<T>(state->exp_avg()),
+                                     .square = data_of<T>(state->exp_avg_sq()),
+                                     .largest = data_of<T>(largest),
+                                     .gradient = data_of<T>(parameter.grad()),
+                                     .count = count_of(parameter)};
+  return [=] {
+    step_in_parts(how, memory);
+    state->step(steps);
+    // torch changes the parameter itself here, which whoever kept it for a backward pass is to
+    // find out; SGD changes it behind its back.
+    parameter.unsafeGetTensorImpl()->bump_version();
+  };
+}
+
+template <class T>
+std::optional<Step> step_of(Adam& adam, const AdamOptions& options, const Tensor& parameter) {
+  return adam_step_of<T, AdamParamState>(adam, options, parameter);
+}
+
+template <class T>
+std::optional<Step> step_of(AdamW& adamw, const AdamWOptions& options, const Tensor& parameter) {
+  return adam_step_of<T, AdamWParamState>(adamw, options, parameter);
+}
+
+/// Nothing if one of them cannot be taken.
+template <class Options, class Kind>
+std::optional<Steps> steps_of(Kind& optimizer) {
+  Steps steps;
+  for (const auto& group : optimizer.param_groups()) {
+    const auto& options = static_cast<const Options&>(group.options());
     for (const Tensor& parameter : group.params()) {
       if (!parameter.grad().defined()) continue;
-      Step step{descent, parameter, parameter.grad(), {}};
-      if (descent.momentum != 0) step.velocity = velocity_of(sgd, parameter);
-      if (!can_take(step)) return {};
-      steps.push_back(std::move(step));
+      if (!parameter.device().is_cpu()) return {};
+      std::optional<Step> step;
+      if (parameter.scalar_type() == at::kFloat)
+        step = step_of<float>(optimizer, options, parameter);
+      if (parameter.scalar_type() == at::kDouble)
+        step = step_of<double>(optimizer, options, parameter);
+      if (!step) return {};
+      steps.push_back(*std::move(step));
     }
   }
   return steps;
 }
 
-template <class T>
-void take_as(const Step& step) {
-  kernel::descend(step.descent, step.parameter.data_ptr<T>(),
-                  step.velocity.defined() ? step.velocity.data_ptr<T>() : nullptr,
-                  step.gradient.data_ptr<T>(), static_cast<std::size_t>(step.parameter.numel()));
-}
-
-void take(const Step& step) {
-  if (step.parameter.scalar_type() == at::kFloat) {
-    take_as<float>(step);
-  } else {
-    take_as<double>(step);
-  }
-}
-
 /// Three steps each way from the same numbers, which fill vectors and leave a rest.
-bool agrees_with_libtorch(at::ScalarType dtype, const SGDOptions& options) {
+template <class Kind, class Options>
+bool takes_the_same_steps(at::ScalarType dtype, const Options& options) {
   constexpr int kSteps = 3;
   const Tensor numbers = at::arange(1, 134, at::TensorOptions().dtype(dtype));
   const Tensor own = numbers.sin();
   const Tensor theirs = own.clone();
-  SGD own_sgd({own}, options);
-  SGD their_sgd({theirs}, options);
+  Kind own_optimizer({own}, options);
+  Kind their_optimizer({theirs}, options);
   for (int i = 0; i < kSteps; ++i) {
     const Tensor gradient = (numbers * (0.7 + i)).cos();
     own.mutable_grad() = gradient;
     theirs.mutable_grad() = gradient;
-    their_sgd.step();
-    const auto steps = steps_of(own_sgd);
-    if (!steps) {
-      own_sgd.step();  // which makes the state
-      continue;
+    their_optimizer.step();
+    if (const auto steps = steps_of<Options>(own_optimizer)) {
+      for (const Step& step : *steps) step();
+    } else {
+      own_optimizer.step();  // which makes the state
     }
-    for (const Step& step : *steps) take(step);
   }
-  return own.equal(theirs);
+  return std::memcmp(own.data_ptr(), theirs.data_ptr(), own.nbytes()) == 0;
 }
 
-/// libtorch chooses its code by processor and by environment, and later versions may round
-/// elsewhere: looked at once, not assumed.
-bool agrees_with_libtorch(at::ScalarType dtype) {
-  const auto look = [](at::ScalarType of) {
-    const SGDOptions plain = SGDOptions(0.1).momentum(0.9).dampening(0.3).weight_decay(0.01);
-    return agrees_with_libtorch(of, plain) &&
-           agrees_with_libtorch(of, SGDOptions(0.1).momentum(0.9).nesterov(true)) &&
-           agrees_with_libtorch(of, SGDOptions(0.1).weight_decay(0.01));
-  };
-  static const bool floats = look(at::kFloat);
-  static const bool doubles = look(at::kDouble);
-  return dtype == at::kFloat ? floats : doubles;
+template <class Kind, class Options>
+bool takes_the_same_steps(const std::vector<Options>& each) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    for (const Options& options : each) {
+      if (!takes_the_same_steps<Kind>(dtype, options)) return false;
+    }
+  }
+  return true;
+}
+
+// libtorch chooses its code by processor and by environment, and later versions may round
+// elsewhere: looked at once, not assumed.
+
+bool agrees_with_libtorch(const SGD&) {
+  const auto rate = [] { return SGDOptions(0.1); };
+  static const bool agrees = takes_the_same_steps<SGD, SGDOptions>(
+      {rate().weight_decay(0.01), rate().momentum(0.9).dampening(0.3).weight_decay(0.01),
+       rate().momentum(0.9).nesterov(true)});
+  return agrees;
+}
+
+template <class Options>
+std::vector<Options> kinds_of_adam() {
+  return {Options(0.1).weight_decay(0.01), Options(0.1).weight_decay(0.01).amsgrad(true)};
+}
+
+bool agrees_with_libtorch(const Adam&) {
+  static const bool agrees = takes_the_same_steps<Adam>(kinds_of_adam<AdamOptions>());
+  return agrees;
+}
+
+bool agrees_with_libtorch(const AdamW&) {
+  static const bool agrees = takes_the_same_steps<AdamW>(kinds_of_adam<AdamWOptions>());
+  return agrees;
+}
+
+template <class Kind, class Options>
+bool take_as(Optimizer& optimizer) {
+  if (typeid(optimizer) != typeid(Kind)) return false;  // one derived from it may do anything
+  auto& own = static_cast<Kind&>(optimizer);
+  if (!agrees_with_libtorch(own)) return false;
+  const auto steps = steps_of<Options>(own);
+  if (!steps) return false;
+  for (const Step& step : *steps) step();
+  return true;
 }
 
 }  // namespace
 
 bool step_in_one_pass(Optimizer& optimizer) {
-  if (typeid(optimizer) != typeid(SGD)) return false;  // one derived from it may do anything
   const at::NoGradGuard not_recorded;
-  const auto steps = steps_of(optimizer);
-  if (!steps) return false;
-  for (const Step& step : *steps) {
-    if (!agrees_with_libtorch(step.parameter.scalar_type())) return false;
-  }
-  for (const Step& step : *steps) take(step);
-  return true;
+  return take_as<SGD, SGDOptions>(optimizer) || take_as<Adam, AdamOptions>(optimizer) ||
+         take_as<AdamW, AdamWOptions>(optimizer);
 }
 
 }  // namespace lockstep::train

@@ -60,6 +60,27 @@ TEST(OptimizerKinds, StepAsTheyWouldAlone) {
   expect_steps_as_alone<RMSprop>(RMSpropOptions(0.05).momentum(0.5).centered(true));
 }
 
+// libtorch counts each of its changes of the velocity; a pass of ours is none of them.
+TEST(OptimizerKinds, StepInOnePass) {
+  MirroredStrategy strategy(cpus(2));
+  const auto scope = strategy.scope();
+  const auto net = strategy.create<Dense>();
+  const auto sgd =
+      strategy.optimizer<torch::optim::SGD>(net, torch::optim::SGDOptions(0.05).momentum(0.9));
+  const auto step = [](ReplicaContext& replica, Dense& own, Optimizer& optimizer) {
+    own->loss(rows()).backward();
+    optimizer.apply(replica);
+    auto& state =
+        static_cast<torch::optim::SGDParamState&>(*optimizer.local().state().begin()->second);
+    return torch::tensor(static_cast<std::int64_t>(state.momentum_buffer()._version()));
+  };
+  const auto first = strategy.run(step, net, sgd);
+  const Tensor before = net[0]->kernel.clone();
+  const auto second = strategy.run(step, net, sgd);
+  EXPECT_FALSE(net[0]->kernel.equal(before));
+  for (int r = 0; r < 2; ++r) EXPECT_TRUE(second[r].equal(first[r]));
+}
+
 template <class Options>
 std::vector<OptimizerVariable> state_after_a_step(Strategy& strategy, const Options& options) {
   const auto scope = strategy.scope();
