@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "lockstep/lockstep.h"
@@ -76,6 +77,7 @@ void step(ReplicaContext& replica, const Load& load) {
 }
 
 void run_lanes(int lanes, long long merges, unsigned seed) {
+  std::thread([] {}).join();  // ThreadSanitizer's own comes with the first, and stays
   MirroredOptions options;
   for (int i = 0; i < lanes; ++i) options.devices.emplace_back(fmt::format("CPU:{}", i));
   const int threads_before = entries("/proc/self/task");
