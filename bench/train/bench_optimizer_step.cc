@@ -1,6 +1,12 @@
 // Optimizers' steps in one pass over memory beside those of libtorch; one thread, no targets.
+// clang-format off
+#include "lockstep/tensor.h"  // before libtorch's own
+// clang-format on
 #include <fmt/format.h>
 #include <torch/torch.h>
+
+#include <algorithm>
+#include <stdexcept>
 
 #include "bench/support/paired.h"
 #include "lockstep/mirrored_strategy.h"

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -190,4 +191,11 @@ int main_of(int argc, char** argv) {
 }  // namespace
 }  // namespace lockstep::bench::train
 
-int main(int argc, char** argv) { return lockstep::bench::train::main_of(argc, argv); }
+int main(int argc, char** argv) {
+  try {
+    return lockstep::bench::train::main_of(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "bench_train: %s\n", error.what());
+    return 2;
+  }
+}

@@ -37,7 +37,7 @@ class NetImpl : public torch::nn::Module {
       layers_->push_back(torch::nn::ReLU());
       layers_->push_back(torch::nn::MaxPool2d(2));
       layers_->push_back(torch::nn::Flatten());
-      connect({32 * 7 * 7, 128, kClasses});
+      connect({std::int64_t{32} * 7 * 7, 128, kClasses});
     } else {
       throw std::invalid_argument("there is no net " + kind);
     }

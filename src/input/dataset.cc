@@ -71,7 +71,6 @@ std::string DatasetPosition::to_string() const {
 }
 
 DatasetPosition DatasetPosition::parse(const std::string& text) {
-  DatasetPosition position;
   unsigned long long pass = 0;
   unsigned long long delivered = 0;
   unsigned long long fingerprint = 0;

@@ -3,14 +3,30 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
 
+#include <cstdlib>
+#include <new>
+
 #include "base/log.h"
 #include "lockstep/all_reduce_cross_device_ops.h"
 #include "strategy/operator_threads.h"
 #include "strategy/run.h"
 #include "sys/memory.h"
+#include "sys/pages.h"
 #include "tensor/blas.h"
 
 namespace lockstep::detail {
+
+namespace {
+
+/// Aligned as libtorch has it.
+std::shared_ptr<void> block_of_this_process(std::size_t bytes) {
+  constexpr std::size_t kAlignment = 64;
+  void* const block = std::aligned_alloc(kAlignment, sys::round_up(bytes, kAlignment));
+  if (block == nullptr) throw std::bad_alloc();
+  return {block, std::free};
+}
+
+}  // namespace
 
 StrategyCore::StrategyCore(CoreOptions options)
     : options_(std::move(options)),
@@ -32,6 +48,8 @@ StrategyCore::StrategyCore(CoreOptions options)
       const coll::Memory memory = workers()->session().allocate(bytes);
       return std::shared_ptr<void>(memory.data(), [memory](void*) {});
     });
+  } else if (replicas() > 1 && options_.replicas.keep_freed_memory) {
+    placed_memory_ = std::make_unique<tensor::PlacedMemory>(block_of_this_process);
   }
   if (options_.replicas.keep_freed_memory && !is_default()) sys::keep_freed_memory();
   if (!is_default()) {

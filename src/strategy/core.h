@@ -79,7 +79,9 @@ class StrategyCore {
   }
 
   tensor::ResultMemory& result_memory() noexcept { return result_memory_; }
-  /// The workers', which those of one host read in place. Null if this process is alone.
+  /// Where large gradients lie: in the workers' memory, which those of one host read in place; or,
+  /// of several replicas in a process that is alone, in blocks that are kept. Null if there is
+  /// neither.
   [[nodiscard]] tensor::PlacedMemory* placed_memory() const noexcept {
     return placed_memory_.get();
   }

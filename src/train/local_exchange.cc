@@ -17,7 +17,14 @@ namespace {
 class LocalExchange : public GradientExchange {
  public:
   LocalExchange(detail::StrategyCore& core, const Parameters& parameters)
-      : core_(core), parameters_(parameters) {}
+      : core_(core), parameters_(parameters) {
+    for_each_kept([](tensor::PlacedMemory& memory, std::size_t bytes) { memory.expect(bytes); });
+  }
+  ~LocalExchange() override {
+    for_each_kept([](tensor::PlacedMemory& memory, std::size_t bytes) { memory.forget(bytes); });
+  }
+  LocalExchange(const LocalExchange&) = delete;
+  LocalExchange& operator=(const LocalExchange&) = delete;
 
   void arrived(int, int) override {}
   void discard() override {}
@@ -58,6 +65,21 @@ class LocalExchange : public GradientExchange {
   }
 
  private:
+  /// From here on glibc has new memory each time for a thread other than the first.
+  static constexpr std::size_t kKeptBytes = std::size_t{32} << 20;
+
+  /// Every gradient of every replica for which a block is kept.
+  template <class Work>
+  void for_each_kept(const Work& work) const {
+    tensor::PlacedMemory* const memory = core_.placed_memory();
+    if (memory == nullptr) return;
+    for (int p = 0; p < parameters_.count(); ++p) {
+      const Tensor& parameter = parameters_.on(0, p);
+      if (!parameter.requires_grad() || parameter.nbytes() < kKeptBytes) continue;
+      for (int r = 0; r < core_.replicas(); ++r) work(*memory, parameter.nbytes());
+    }
+  }
+
   /// One a replica. Where there is none it is zero, and of no rows if another one is sparse: a
   /// whole table of zeros would make the sum dense.
   [[nodiscard]] std::vector<Tensor> gradients_of(int parameter) const {

@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "kernel/optimizer_step.h"
-#include "lockstep/tensor.h"
 #include "tensor/buffer.h"
 
 namespace lockstep::train {

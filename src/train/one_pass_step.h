@@ -2,6 +2,9 @@
 // with less traffic.
 #pragma once
 
+// clang-format off
+#include "lockstep/tensor.h"  // before libtorch's own
+// clang-format on
 #include <torch/optim/optimizer.h>
 
 namespace lockstep::train {

@@ -107,7 +107,7 @@ Tensor Optimizer::apply(ReplicaContext& replica, const std::function<Tensor()>& 
   };
   // What an optimizer keeps may be as large as a gradient, but is none.
   const tensor::PlacedMemory::Scope nowhere(nullptr);
-  const Tensor loss = local().step(evaluate);
+  Tensor loss = local().step(evaluate);
   replica.merge_at(here, [core = core_.get()](Strategy&) {
     core->clear_gradients();
     core->count_step();
