@@ -176,7 +176,7 @@ Tensor Strategy::reduce(ReduceOp op, const Tensor& value, Here) {
 Tensor Strategy::reduce(ReduceOp op, const at::Scalar& value, Here here) {
   const CrossEntry entry(*core_, "reduce");
   const bool zero = !value.isComplex() && value.toDouble() == 0;
-  const Tensor tensor = detail::scalar_tensor(value);
+  Tensor tensor = detail::scalar_tensor(value);
   if (zero || op == ReduceOp::mean) return tensor;
   if (core_->replicas() != 1) {
     throw InvalidUsage(

@@ -1,5 +1,8 @@
 // What the workers' optimizers must be alike in: another list of parameters would add up what does
 // not belong together, and another momentum would let the copies drift apart without a word.
+// clang-format off
+#include "lockstep/tensor.h"  // before libtorch's own
+// clang-format on
 #include <fmt/format.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>

@@ -1,4 +1,7 @@
 // The state that torch::optim keeps, by name: slots of parameters and what is the whole's.
+// clang-format off
+#include "lockstep/tensor.h"  // before libtorch's own
+// clang-format on
 #include <ATen/ops/scalar_tensor.h>
 #include <fmt/format.h>
 #include <torch/optim/adagrad.h>

@@ -33,7 +33,7 @@ DistributedOptimizer optimizer_like(const DistributedOptimizer& other, Strategy&
     }
     its_own.push_back(*found);
   }
-  const DistributedOptimizer like(other.core().over(strategy, its_own));
+  DistributedOptimizer like(other.core().over(strategy, its_own));
   // Rates and the rest as they are now: the program may have changed them.
   const auto& now = other.core().optimizer(0).param_groups();
   auto& groups = like.core().optimizer(0).param_groups();
@@ -83,13 +83,13 @@ void copy_state(const torch::nn::Module& from, torch::nn::Module& to) {
   const at::NoGradGuard not_recorded;
   const auto parameters = to.named_parameters();
   for (const auto& item : from.named_parameters()) {
-    Tensor copy = parameters[item.key()];
+    const Tensor& copy = parameters[item.key()];
     copy.copy_(item.value());
     copy.requires_grad_(item.value().requires_grad());
   }
   const auto buffers = to.named_buffers();
   for (const auto& item : from.named_buffers()) {
-    Tensor copy = buffers[item.key()];
+    const Tensor& copy = buffers[item.key()];
     copy.copy_(item.value());
   }
   copy_modes(from, to);

@@ -251,7 +251,7 @@ void CollectiveAllReduce::Impl::start_packed(const coll::CallOptions& options, O
   std::int64_t elements = 0;
   for (const Outgoing* value : pack) elements += value->inputs.front().numel();
   const auto flat = [&] {
-    const Tensor memory =
+    Tensor memory =
         core.result_memory().empty(elements, pack.front()->inputs.front().scalar_type());
     works.keep(memory);
     return memory;
