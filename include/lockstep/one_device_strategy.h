@@ -9,7 +9,7 @@ namespace lockstep {
 class OneDeviceStrategy : public Strategy {
  public:
   explicit OneDeviceStrategy(const Device& device, const ReplicaOptions& options = {},
-                             std::optional<DeviceTable> device_table = {});
+                             const std::optional<DeviceTable>& device_table = {});
 };
 
 }  // namespace lockstep

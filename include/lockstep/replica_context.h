@@ -23,7 +23,7 @@ namespace lockstep {
 namespace detail {
 struct ReplicaState;
 std::vector<Tensor> all_reduce_tensors(ReplicaContext& replica, ReduceOp op,
-                                       std::vector<Tensor> tensors, Here here);
+                                       const std::vector<Tensor>& tensors, Here here);
 }  // namespace detail
 
 class ReplicaContext {

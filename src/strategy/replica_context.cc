@@ -157,7 +157,7 @@ bool wants_gradient(const std::vector<Tensor>& tensors) {
 namespace detail {
 
 std::vector<Tensor> all_reduce_tensors(ReplicaContext& replica, ReduceOp op,
-                                       std::vector<Tensor> tensors, Here here) {
+                                       const std::vector<Tensor>& tensors, Here here) {
   require_replica(replica, "all_reduce");
   // Whether one replica's tensors record gradients must not decide whether all meet twice: the
   // meeting itself is the same on both roads.

@@ -104,7 +104,7 @@ MirroredOptions MirroredStrategy::per_numa_node() {
 }
 
 OneDeviceStrategy::OneDeviceStrategy(const Device& device, const ReplicaOptions& options,
-                                     std::optional<DeviceTable> device_table)
+                                     const std::optional<DeviceTable>& device_table)
     : Strategy(one_device_core(device, options, device_table)) {}
 
 CentralStorageStrategy::CentralStorageStrategy(CentralStorageOptions options)
