@@ -4,10 +4,10 @@
 //   threads       ours, one process with two replicas
 //   ddp           PyTorch's DistributedDataParallel over gloo, two processes
 //   independent   two processes with plain libtorch that know nothing of each other
-//   solo          two such processes, each with a replica of ours: what differs is the exchange
-//   alone single        one process with plain libtorch overlap       ours, two processes on two
-//   hosts with a line of 1 Gbit/s between them; gradients no_overlap    are sent during backward,
-//   or after it
+//   solo          two such processes, each with a replica of ours: only the exchange is missing
+//   single        one process with plain libtorch
+//   overlap       ours, two processes on two hosts with a line of 1 Gbit/s between them; gradients
+//   no_overlap    are sent during backward, or after it
 #pragma once
 
 #include <cstdint>
