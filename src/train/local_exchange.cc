@@ -18,10 +18,16 @@ class LocalExchange : public GradientExchange {
  public:
   LocalExchange(detail::StrategyCore& core, const Parameters& parameters)
       : core_(core), parameters_(parameters) {
-    for_each_kept([](tensor::PlacedMemory& memory, std::size_t bytes) { memory.expect(bytes); });
+    if (core_.placed_memory() == nullptr) return;
+    for (int p = 0; p < parameters_.count(); ++p) {
+      const Tensor& parameter = parameters_.on(0, p);
+      if (!parameter.requires_grad() || parameter.nbytes() < kKeptBytes) continue;
+      kept_.insert(kept_.end(), static_cast<std::size_t>(core_.replicas()), parameter.nbytes());
+    }
+    for (const std::size_t bytes : kept_) core_.placed_memory()->expect(bytes);
   }
   ~LocalExchange() override {
-    for_each_kept([](tensor::PlacedMemory& memory, std::size_t bytes) { memory.forget(bytes); });
+    for (const std::size_t bytes : kept_) core_.placed_memory()->forget(bytes);
   }
   LocalExchange(const LocalExchange&) = delete;
   LocalExchange& operator=(const LocalExchange&) = delete;
@@ -68,18 +74,6 @@ class LocalExchange : public GradientExchange {
   /// From here on glibc has new memory each time for a thread other than the first.
   static constexpr std::size_t kKeptBytes = std::size_t{32} << 20;
 
-  /// Every gradient of every replica for which a block is kept.
-  template <class Work>
-  void for_each_kept(const Work& work) const {
-    tensor::PlacedMemory* const memory = core_.placed_memory();
-    if (memory == nullptr) return;
-    for (int p = 0; p < parameters_.count(); ++p) {
-      const Tensor& parameter = parameters_.on(0, p);
-      if (!parameter.requires_grad() || parameter.nbytes() < kKeptBytes) continue;
-      for (int r = 0; r < core_.replicas(); ++r) work(*memory, parameter.nbytes());
-    }
-  }
-
   /// One a replica. Where there is none it is zero, and of no rows if another one is sparse: a
   /// whole table of zeros would make the sum dense.
   [[nodiscard]] std::vector<Tensor> gradients_of(int parameter) const {
@@ -105,7 +99,8 @@ class LocalExchange : public GradientExchange {
 
   detail::StrategyCore& core_;
   const Parameters& parameters_;
-  std::vector<Tensor> sums_;  // by parameter
+  std::vector<std::size_t> kept_;  // bytes of each gradient of each replica whose block is kept
+  std::vector<Tensor> sums_;       // by parameter
 };
 
 }  // namespace
