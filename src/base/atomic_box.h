@@ -17,9 +17,12 @@ class AtomicBox {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % sizeof(std::uint64_t) == 0);
 
  public:
-  void write(const T& value) noexcept {
+  void write(const T& value) noexcept { write(value, sizeof(T)); }
+  /// Only the first bytes, up to the end of the word they end in; the others stay as they are.
+  void write(const T& value, std::size_t used) noexcept {
     const auto* bytes = reinterpret_cast<const std::byte*>(&value);
-    for (std::size_t i = 0; i < kWords; ++i) {
+    const std::size_t words = (used + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t);
+    for (std::size_t i = 0; i < words; ++i) {
       std::uint64_t word;
       std::memcpy(&word, bytes + i * sizeof(word), sizeof(word));
       words_[i].store(word, std::memory_order_release);

@@ -44,6 +44,7 @@ Environment read_environment() {
   if (const char* value = std::getenv("LOCKSTEP_ALGORITHMS")) environment.algorithms = value;
   if (const char* value = std::getenv("LOCKSTEP_COSTS")) environment.costs = value;
   if (const char* value = std::getenv("LOCKSTEP_HISTORY_DIR")) environment.history_dir = value;
+  if (const char* value = std::getenv("LOCKSTEP_FAILURE_FILE")) environment.failure_file = value;
   if (const char* value = std::getenv("LOCKSTEP_ENGINE")) environment.engine = parse_engine(value);
   environment.allocator_is_tuned = allocator_is_tuned();
   return environment;

@@ -15,6 +15,10 @@ struct Environment {
   std::string costs;                       // LOCKSTEP_COSTS, e.g. tcp.alpha=20
   coll::Engine engine = coll::Engine::automatic;  // LOCKSTEP_ENGINE, of join() without options
   std::string history_dir;  // LOCKSTEP_HISTORY_DIR: what was recorded goes there after a failure
+  /// LOCKSTEP_FAILURE_FILE, of `lockstep launch`: the file that names the ranks that caused a
+  /// failure of this process. The first line has their numbers, the rest says why. Not written if
+  /// this process failed by itself.
+  std::string failure_file;
   /// The user has settled when glibc's allocator gives memory back: MALLOC_TRIM_THRESHOLD_,
   /// MALLOC_MMAP_THRESHOLD_, or malloc in GLIBC_TUNABLES.
   bool allocator_is_tuned = false;

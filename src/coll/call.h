@@ -33,6 +33,7 @@ struct Call {
   plan::Order order = plan::Order::fixed_tree;
   std::uint64_t shape_hash = 0;
   wire::Name name;
+  wire::Description description;
   std::chrono::nanoseconds timeout{0};
   bool background = false;
   Here here;

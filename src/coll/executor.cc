@@ -21,6 +21,11 @@ struct Turn {
   ~Turn() { turnstile.pass(); }
 };
 
+std::string called_at(const wire::Descriptor& descriptor, Here here) {
+  const std::string place = wire::place_of(descriptor, here);
+  return place.empty() ? place : "; called" + place;
+}
+
 void fill_small(Call& call, Op op, const ConstBuffer& input, const ConstBuffer& output, Here here) {
   call.kind = plan::Kind::all_reduce;
   call.op = op;
@@ -53,10 +58,10 @@ Status Executor::run(const Call& call, std::uint64_t ticket, Deadline deadline) 
     if (!turnstile_.wait(ticket, deadline)) {
       end_.fail({ErrorKind::timeout, Code::deadline_exceeded,
                  fmt::format("operation {} ({}) did not start within {:.1f} s: earlier operations "
-                             "of rank {} are still under way; called at {}:{}",
+                             "of rank {} are still under way{}",
                              ticket + 1, wire::describe(describe(call, ticket + 1)),
-                             seconds(call.timeout), end_.member(end_.rank()), call.here.file,
-                             call.here.line)});
+                             seconds(call.timeout), end_.member(end_.rank()),
+                             called_at(describe(call, ticket + 1), call.here))});
     }
   } catch (...) {
     end_.fail({ErrorKind::timeout, Code::deadline_exceeded, {}});
@@ -106,6 +111,7 @@ wire::Descriptor Executor::describe(const Call& call, std::uint64_t sequence) co
   if (call.wire) descriptor.wire = static_cast<std::uint8_t>(*call.wire);
   descriptor.group = group_;
   descriptor.name = call.name;
+  descriptor.description = call.description;
   return descriptor;
 }
 
@@ -136,9 +142,10 @@ Status Executor::failure_of(const wire::Descriptor& descriptor, Here here,
   const Status failure = end_.failed() ? end_.failure() : own_failure_;
   records_->report(failure, *recorder_);
   return {failure.kind(), failure.code(),
-          fmt::format("{}\nrank {} had asked for operation {} ({}) at {}:{}{}", failure.message(),
+          fmt::format("{}\nrank {} had asked for operation {} ({}){}{}", failure.message(),
                       end_.member(end_.rank()), descriptor.sequence, wire::describe(descriptor),
-                      here.file, here.line, moved.total == 0 ? "" : " and moved " + to_text(moved)),
+                      wire::place_of(descriptor, here),
+                      moved.total == 0 ? "" : " and moved " + to_text(moved)),
           failure.culprits()};
 }
 
@@ -251,10 +258,10 @@ Status Executor::timed_out(const Call& call, const wire::Descriptor& descriptor,
   std::vector<int> ranks = awaited();
   std::string text = fmt::format(
       "operation {} ({}) timed out on rank {} after {:.1f} s waiting for other workers: {} not "
-      "arrived or {} not move; called at {}:{}",
+      "arrived or {} not move{}",
       descriptor.sequence, wire::describe(descriptor), end_.member(end_.rank()), seconds(waited),
       names_of(ranks) + (ranks.empty() ? " have" : " has"), ranks.empty() ? "do" : "does",
-      call.here.file, call.here.line);
+      called_at(descriptor, call.here));
   return {ErrorKind::timeout, Code::deadline_exceeded, std::move(text), std::move(ranks)};
 }
 

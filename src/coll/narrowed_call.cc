@@ -31,6 +31,7 @@ NarrowedCall::NarrowedCall(const Call& call, Scratch& scratch) : wide_(call) {
   narrow_.order = call.order;
   narrow_.shape_hash = call.shape_hash;
   narrow_.name = call.name;
+  narrow_.description = call.description;
   narrow_.timeout = call.timeout;
   narrow_.here = call.here;
 

@@ -23,7 +23,8 @@ std::span<const plan::Instruction> awaits_of(const plan::Plan& plan) {
 /// An all-reduce through slots by a rank with one replica: copy, publish, await everybody, add.
 bool is_repeatable(const Call& call, const plan::Plan& plan) {
   if (call.kind != plan::Kind::all_reduce || plan.slot_count == 0 || call.shape_hash != 0 ||
-      call.wire || call.name != wire::Name() || plan.code.size() < kCopyAndPublish + 2 ||
+      call.wire || call.name != wire::Name() || !call.description.empty() ||
+      plan.code.size() < kCopyAndPublish + 2 ||
       plan.slot_most * size_of(call.dtype) > transport::kMostOffered) {
     return false;
   }

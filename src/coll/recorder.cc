@@ -10,8 +10,9 @@ void Recorder::begin(const wire::Descriptor& descriptor, Here here,
                      const char* algorithm) noexcept {
   Entry& entry = entries_[descriptor.sequence % kCapacity];
   entry.sequence.store(0, std::memory_order_release);
-  entry.descriptor.write(descriptor);
-  entry.origin.write({here.file, algorithm, static_cast<std::uint64_t>(here.line)});
+  entry.descriptor.write(descriptor, descriptor.used_bytes());
+  entry.origin.write({here.file, algorithm});
+  entry.line.store(static_cast<std::uint32_t>(here.line), std::memory_order_release);
   entry.outcome.store(Outcome::under_way, std::memory_order_relaxed);
   entry.sequence.store(descriptor.sequence, std::memory_order_release);
   last_.store(descriptor.sequence, std::memory_order_release);
@@ -31,12 +32,14 @@ std::string Recorder::text(std::uint64_t last) const {
     if (entry.sequence.load(std::memory_order_acquire) != sequence) continue;
     const wire::Descriptor descriptor = entry.descriptor.read();
     const Origin origin = entry.origin.read();
+    const auto line = static_cast<int>(entry.line.load(std::memory_order_acquire));
     const Outcome outcome = entry.outcome.load(std::memory_order_relaxed);
     // The boxes read with acquire, so a rewrite that they have seen a part of shows here.
     if (entry.sequence.load(std::memory_order_relaxed) != sequence) continue;
-    lines += fmt::format("{:>6} {:<9} {} by {} at {}:{}\n", sequence,
-                         kOutcomes[static_cast<std::size_t>(outcome)], wire::describe(descriptor),
-                         origin.algorithm, origin.file, origin.line);
+    lines +=
+        fmt::format("{:>6} {:<9} {} by {}{}\n", sequence,
+                    kOutcomes[static_cast<std::size_t>(outcome)], wire::describe_fully(descriptor),
+                    origin.algorithm, wire::place_of(descriptor, {origin.file, line}));
   }
   return lines;
 }

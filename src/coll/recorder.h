@@ -17,7 +17,7 @@ namespace lockstep::coll {
 class Recorder {
  public:
   static constexpr std::uint64_t kCapacity = 1024;
-  enum class Outcome : std::uint64_t { under_way, done, failed };
+  enum class Outcome : std::uint32_t { under_way, done, failed };
 
   Recorder() : entries_(std::make_unique<Entry[]>(kCapacity)) {}
 
@@ -32,15 +32,18 @@ class Recorder {
   struct Origin {
     const char* file;
     const char* algorithm;
-    std::uint64_t line;
   };
   struct alignas(64) Entry {
     std::atomic<std::uint64_t> sequence = 0;  // 0 while being written
     std::atomic<Outcome> outcome = Outcome::under_way;
-    AtomicBox<wire::Descriptor> descriptor;
+    std::atomic<std::uint32_t> line = 0;
     AtomicBox<Origin> origin;
+    AtomicBox<wire::Descriptor> descriptor;  // the description, if there is one, comes last
   };
-  static_assert(sizeof(Entry) == 128, "two lines are written for every call, not three");
+  static_assert(2 * sizeof(std::uint64_t) + sizeof(Origin) + sizeof(wire::Descriptor) -
+                        sizeof(wire::Description) + sizeof(std::uint64_t) <=
+                    128,
+                "two lines are written for every call without a description, not three");
   std::unique_ptr<Entry[]> entries_;
   std::atomic<std::uint64_t> last_ = 0;
 };

@@ -24,6 +24,12 @@ std::string name_of(const GroupSpec& group) {
 
 }  // namespace
 
+Records::Records(int rank, std::string directory) : rank_(rank), directory_(std::move(directory)) {
+  // A process that joins anew has got over what it said there.
+  const std::string& blame = environment().failure_file;
+  if (!blame.empty()) ::unlink(blame.c_str());
+}
+
 std::shared_ptr<Recorder> Records::add(const GroupSpec& group) {
   auto recorder = std::make_shared<Recorder>();
   const MutexLock lock(mutex_);
@@ -59,12 +65,22 @@ std::string Records::write(const Status& failure) const {
   return file ? fmt::format("all of them: {}", path) : fmt::format("{} cannot be written", path);
 }
 
+void Records::name_the_culprits(const Status& failure) const {
+  const std::string& path = environment().failure_file;
+  const std::vector<int>& culprits = failure.culprits();
+  if (path.empty() || culprits.empty() ||
+      std::find(culprits.begin(), culprits.end(), rank_) != culprits.end()) {
+    return;
+  }
+  std::ofstream(path) << fmt::format("{}\n{}\n", fmt::join(culprits, " "), failure.message());
+}
+
 void Records::report(const Status& failure, const Recorder& noticed) noexcept {
   if (reported_.exchange(true)) return;
   try {
+    name_the_culprits(failure);
     const std::string where = write(failure);
-    log_error("rank {}: {}\nlast operations of rank {} ({}):\n{}", rank_, failure.message(), rank_,
-              where, noticed.text(kLogged));
+    log_info("last operations of rank {} ({}):\n{}", rank_, where, noticed.text(kLogged));
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; the failure itself is thrown
   }
 }

@@ -1,9 +1,10 @@
 // Records: the recorders of all groups of a rank, and their report when the generation fails: once,
 // whichever group notices it first.
 //
-// The log gets the cause and the last operations of the group that noticed. With
-// LOCKSTEP_HISTORY_DIR (`lockstep launch --log-dir` sets it) everything that is recorded, of all
-// groups, goes to a file of the rank's there. Any thread.
+// The cause itself is thrown, and not logged a second time. The log gets the last operations of the
+// group that noticed, at level info. With LOCKSTEP_HISTORY_DIR (`lockstep launch --log-dir` sets
+// it) everything that is recorded, of all groups, goes to a file of the rank's there. A launcher is
+// told if other ranks are to blame (LOCKSTEP_FAILURE_FILE). Any thread.
 #pragma once
 
 #include <atomic>
@@ -23,8 +24,7 @@ namespace lockstep::coll {
 class Records {
  public:
   /// `directory`: where the file goes; empty: there is none.
-  explicit Records(int rank, std::string directory = environment().history_dir)
-      : rank_(rank), directory_(std::move(directory)) {}
+  explicit Records(int rank, std::string directory = environment().history_dir);
 
   /// The recorder of a group; kept as long as its owner keeps it.
   std::shared_ptr<Recorder> add(const GroupSpec& group);
@@ -42,6 +42,8 @@ class Records {
   };
   /// Writes the file; its path, or why there is none.
   [[nodiscard]] std::string write(const Status& failure) const;
+  /// For the launcher, unless this rank has a part in it.
+  void name_the_culprits(const Status& failure) const;
 
   int rank_;
   std::string directory_;

@@ -146,6 +146,9 @@ void fill_options(Call& call, const CallOptions& options, Here here) {
   call.wire = wire_of(call, options.wire);
   call.here = here;
   call.name = wire::Name(options.name);
+  if (!options.description.empty()) {
+    call.description = wire::Description(options.description, here);
+  }
   if (!options.shape.empty()) {
     call.shape_hash =
         XXH3_64bits_withSeed(options.shape.data(), options.shape.size_bytes(), call.shape_hash);

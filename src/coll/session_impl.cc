@@ -77,9 +77,9 @@ bool Session::Impl::is_small(Op op, const Inputs& inputs, const Buffer& output,
   return bytes > 0 && bytes <= kMostBytes && input.count() == output.count() &&
          input.dtype() == output.dtype() && from != nullptr && to != nullptr &&
          (from == to || from + bytes <= to || to + bytes <= from) && options.name.empty() &&
-         options.timeout.count() == 0 && options.order == SumOrder::fixed_tree &&
-         options.shape.empty() && options.wire == WireType::same &&
-         kernel::supports(op, input.dtype());
+         options.description.empty() && options.timeout.count() == 0 &&
+         options.order == SumOrder::fixed_tree && options.shape.empty() &&
+         options.wire == WireType::same && kernel::supports(op, input.dtype());
 }
 
 void Session::Impl::check_usable() const {

@@ -72,7 +72,7 @@ void BoardLink::enter_operation(const wire::Descriptor& descriptor, std::size_t 
 
 void BoardLink::enter_in_ledger(const wire::Descriptor& descriptor) {
   Board::Ledger& ledger = own().ledger;
-  ledger.entries[sequence_ % kLedger].write(descriptor);
+  ledger.entries[sequence_ % kLedger].write(descriptor, descriptor.used_bytes());
   ledger.begun.store(sequence_, std::memory_order_release);
 }
 

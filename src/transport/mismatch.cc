@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "plan/plan.h"
+
 namespace lockstep::transport {
 namespace {
 
@@ -48,7 +50,9 @@ std::string explain_sources(const Rows& rows) {
   int broadcasts = 0;
   int sources = 0;
   for (std::size_t rank = 0; rank < rows.size(); ++rank) {
-    if (!rows[rank] || wire::describe(*rows[rank]).rfind("broadcast", 0) != 0) return {};
+    if (!rows[rank] || rows[rank]->kind != static_cast<std::uint8_t>(plan::Kind::broadcast)) {
+      return {};
+    }
     ++broadcasts;
     sources += rows[rank]->root == static_cast<int>(rank) ? 1 : 0;
   }
@@ -65,8 +69,20 @@ bool differ_in_plan_alone(const Rows& rows) {
   std::map<std::string, std::uint64_t> plans;
   for (const auto& row : rows) {
     if (!row) continue;
-    const auto [known, is_new] = plans.emplace(wire::describe(*row), row->plan_hash);
+    const auto [known, is_new] = plans.emplace(wire::describe_fully(*row), row->plan_hash);
     if (!is_new && known->second != row->plan_hash) return true;
+  }
+  return false;
+}
+
+/// Requests that read the same in the user's words, but are not.
+bool differ_unseen(const Rows& rows) {
+  std::map<std::string, std::uint64_t> requests;
+  for (const auto& row : rows) {
+    if (!row) continue;
+    const std::uint64_t request = wire::fingerprint(*row);
+    const auto [known, is_new] = requests.emplace(wire::describe(*row), request);
+    if (!is_new && known->second != request) return true;
   }
   return false;
 }
@@ -79,9 +95,10 @@ Status mismatch(std::uint64_t sequence, const Rows& rows, std::span<const int> m
   };
   std::string text =
       fmt::format("the ranks disagree about operation {}{}:", sequence, explain_sources(rows));
+  const auto described = differ_unseen(rows) ? wire::describe_fully : wire::describe;
   for (std::size_t rank = 0; rank < rows.size(); ++rank) {
     text += fmt::format("\n  rank {}: {}", called(rank),
-                        rows[rank] ? wire::describe(*rows[rank]) : "has not arrived");
+                        rows[rank] ? described(*rows[rank]) : "has not arrived");
   }
   text +=
       differ_in_plan_alone(rows)

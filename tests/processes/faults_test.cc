@@ -15,7 +15,9 @@ namespace lockstep::processes {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 /// A transport, and what goes over it.
 struct Ground {
@@ -340,6 +342,17 @@ TEST_P(Programs, B4ADifferentCountIsNamedEverywhere) {
     EXPECT_EQ(verdict->culprits, verdict_in(outcomes[0].text)->culprits);
     EXPECT_THAT(verdict->message, HasSubstr("11"));
     EXPECT_TRUE(outcome.exited_with(3));
+  }
+}
+
+TEST_P(Programs, ADisagreementIsToldInTheUsersWords) {
+  for (const Outcome& outcome : run("described 2")) {
+    const auto verdict = verdict_in(outcome.text);
+    ASSERT_TRUE(verdict.has_value()) << outcome.how() << outcome.text;
+    EXPECT_EQ(verdict->kind, "Mismatch");
+    EXPECT_THAT(verdict->message, AllOf(HasSubstr("rank 2: gather float32[11, 1] at scenarios.cc:"),
+                                        HasSubstr(": gather float32[10, 1] at scenarios.cc:"),
+                                        Not(HasSubstr("all_reduce"))));
   }
 }
 

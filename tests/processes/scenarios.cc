@@ -334,6 +334,11 @@ void play(Session& group, const std::string& scenario) {
     std::vector<float> values(group.rank() == next(0) ? 11 : 10);
     group.barrier();
     group.all_reduce(Op::sum, std::span(values));
+  } else if (name == "described") {
+    std::vector<float> values(group.rank() == next(0) ? 11 : 10);
+    const std::string description = fmt::format("gather float32[{}, 1]", values.size());
+    group.barrier();
+    group.all_reduce(Op::sum, std::span(values), {.description = description});
   } else if (name == "leave") {
     const auto rank = next(0);
     leave(group, rank, next(std::string()));

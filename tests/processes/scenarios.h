@@ -12,6 +12,7 @@
 //   slices COUNT                      sums of so many floats, whole and in slices by threads at the
 //                                     same time, by rank r with r + 1 replicas
 //   mismatch RANK                     that rank asks for another count
+//   described RANK                    the same, and all say in words of their own for what
 //   leave RANK [half | all | message]
 //                                     that rank closes its session early; half: that of a subgroup
 //                                     only; all: that of a subgroup, too, in which the others wait

@@ -63,6 +63,19 @@ TEST(Mismatch, SaysWhereToLookWhenOnlyTheAlgorithmsDiffer) {
   EXPECT_THAT(mismatch(12, {a, b}).message(), testing::Not(HasSubstr("LOCKSTEP_ALGORITHMS")));
 }
 
+TEST(Mismatch, DescriptionsThatReadAlikeAreShownInFull) {
+  auto a = request(plan::Kind::all_gather, 4);
+  auto b = request(plan::Kind::all_gather, 5);
+  a.description = wire::Description("gather float32[2]", {"train.cc", 88});
+  b.description = wire::Description("gather float32[3]", {"train.cc", 88});
+  EXPECT_THAT(mismatch(12, {a, b}).message(),
+              testing::AllOf(HasSubstr("rank 0: gather float32[2] at train.cc:88\n"),
+                             HasSubstr("rank 1: gather float32[3] at train.cc:88\n")));
+  b.description = a.description;
+  EXPECT_THAT(mismatch(12, {a, b}).message(),
+              HasSubstr("rank 1: gather float32[2] at train.cc:88 (all_gather float32[5])\n"));
+}
+
 TEST(Mismatch, BroadcastsWithoutASourceOrWithTwo) {
   const auto from = [](int root) { return request(plan::Kind::broadcast, 4, root); };
   const Status none = mismatch(12, {from(1), from(2), from(0)});

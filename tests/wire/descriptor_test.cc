@@ -59,8 +59,43 @@ TEST(Descriptor, SurvivesWhateverAPeerSends) {
   d.wire = 200;
   d.name.text.fill('x');  // no terminator
   EXPECT_EQ(describe(d), "? \"" + std::string(d.name.text.size(), 'x') + "\"");
+  Descriptor unended;
+  unended.description.text.fill('y');
+  EXPECT_EQ(describe(unended), std::string(unended.description.text.size(), 'y'));
+  EXPECT_EQ(unended.used_bytes(), sizeof(Descriptor));
   d.name = Name("a\x1b[2Jb\n");
-  EXPECT_EQ(describe(d), "? \"a?[2Jb?\"");
+  EXPECT_EQ(describe(d), "? \"a\\x1b[2Jb\\x0a\"");
+}
+
+TEST(Descriptor, ADescriptionIsShownAndNotCompared) {
+  Descriptor d = sample();
+  d.description = Description("gather int64[1, 2]", {"/home/me/src/train.cc", 88});
+  EXPECT_EQ(describe(d), "gather int64[1, 2] at train.cc:88");
+  EXPECT_EQ(describe_fully(d),
+            "gather int64[1, 2] at train.cc:88 (broadcast float32[7] root 1 \"conv1.weight\")");
+  EXPECT_EQ(fingerprint(d), fingerprint(sample()));
+  EXPECT_EQ(place_of(d, {"train.cc", 88}), "") << "it says so already";
+  EXPECT_EQ(place_of(sample(), {"train.cc", 88}), " at train.cc:88");
+  EXPECT_EQ(place_of(sample(), {}), "");
+  d.description = Description("seed", {});
+  EXPECT_EQ(describe(d), "seed");
+  d.description = Description("a\x1b[2Jb", {"c\n.cc", 1});
+  EXPECT_EQ(describe(d), "a\\x1b[2Jb at c\\x0a.cc:1");
+}
+
+TEST(Descriptor, ALongDescriptionKeepsThePlace) {
+  const std::string shapes(200, 's');
+  const std::string folders = "/a/very/long/way/to/";
+  const std::string file(60, 'f');
+  const std::string text(Description(shapes, {"train.cc", 1234567}).view());
+  EXPECT_EQ(text.size(), 95U);
+  EXPECT_EQ(text.substr(text.size() - 23), "... at train.cc:1234567");
+  const std::string cut(Description("gather", {(folders + file).c_str(), 2147483647}).view());
+  EXPECT_EQ(cut, "gather at ..." + std::string(40, 'f') + ":2147483647");
+  Descriptor d = sample();
+  EXPECT_EQ(d.used_bytes(), offsetof(Descriptor, description) + 1);
+  d.description = Description(shapes, {"train.cc", 1});
+  EXPECT_EQ(d.used_bytes(), sizeof(Descriptor));
 }
 
 TEST(Name, ALongOneShowsItsEndAndCountsAsAWhole) {

@@ -41,6 +41,9 @@ struct CallOptions {
   /// shape that are reduced in another order on another rank are not mixed. Messages show the end
   /// of a long one.
   std::string_view name = {};
+  /// What messages say of the call in place of collective, element type and name, with the place of
+  /// the call behind it: "gather int64[1, 1]". Not compared; what of it is too long is not shown.
+  std::string_view description = {};
   /// One deadline for the whole call, from entry. 0: the session's progress timeout only.
   std::chrono::nanoseconds timeout{0};
   SumOrder order = SumOrder::fixed_tree;
