@@ -32,7 +32,10 @@ BENCHES := bench/kernel/bench_kernel bench/coll/bench_collectives
 
 CMAKE_BUILD = cmake --build build/$(1) --parallel $(JOBS)
 
-.PHONY: help deps build test test-slow test-transports test-faults can-make-namespaces train stress same-bits chaos stranger format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input bench-peers bench-train \
+# Which tests use libtorch, for ctest -R.
+TORCH_HALF := ^(tensor|strategy|guest_threads.*|input|train|train_faults)(/|$$)
+
+.PHONY: help deps build test test-threads test-mistakes test-slow test-transports test-faults can-make-namespaces train stress same-bits chaos stranger format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input bench-peers bench-train \
         check check-format check-layers check-fuzz check-clang check-tidy check-ubsan check-asan check-asan-parsers check-tsan check-tsan-core \
         check-torch check-clang-torch check-tidy-torch check-asan-torch check-tsan-torch check-blas check-mpi check-install
 
@@ -55,6 +58,13 @@ test: build ## Build, then run the fast tests
 	@ctest --test-dir build/dev -L fast -j $(TEST_JOBS) --output-on-failure --no-tests=error \
 	  || { echo "make test: FAILED, see above"; exit 1; }
 	@echo "make test: all fast tests passed"
+
+test-threads: build ## The torch half's fast tests with eight libtorch threads, the default of larger machines
+	OMP_NUM_THREADS=8 ctest --test-dir build/dev -L fast -R '$(TORCH_HALF)|^examples/' \
+	  -j $(TEST_JOBS) --output-on-failure --no-tests=error
+
+test-mistakes: build ## Programs that must not compile, with the compiler that is not the build's own
+	ctest --test-dir build/dev -L '^other_compiler$$' -j $(TEST_JOBS) --output-on-failure --no-tests=error
 
 test-slow: build ## Every bit pattern through every rounding, every plan, 20,000 simulated clusters
 	ctest --test-dir build/dev -L '^slow$$' -j $(TEST_JOBS) --output-on-failure --no-tests=error
@@ -139,13 +149,16 @@ check-asan check-tsan check-tsan-core check-ubsan: check-%: build/%/build.ninja
 	ctest --test-dir build/$* -L fast -j $(TEST_JOBS) --output-on-failure --no-tests=error
 
 # The torch half alone: everything else is in check-asan and check-tsan-core.
-TORCH_TESTS := test_tensor test_strategy strategy_stress test_input test_train test_train_faults same_bits
+TORCH_TESTS := test_tensor test_strategy test_guest_threads test_guest_threads_process_blas strategy_stress test_input test_train test_train_faults same_bits
 define check_torch_half
 	$(call CMAKE_BUILD,$(1)) --target $(TORCH_TESTS)
-	ctest --test-dir build/$(1) -L fast -R '^(tensor|strategy|input|train|train_faults)(/|$$)' -j $(TEST_JOBS) --output-on-failure --no-tests=error
+	ctest --test-dir build/$(1) -L fast -R '$(TORCH_HALF)' -j $(TEST_JOBS) --output-on-failure --no-tests=error
 endef
 check-asan-torch: build/asan-torch/build.ninja ## The torch half's tests under AddressSanitizer
 	$(call check_torch_half,asan-torch)
+# ThreadSanitizer does not see how OpenMP's threads wait for each other, and the only replica of a
+# job would use them.
+check-tsan check-tsan-torch: export OMP_NUM_THREADS := 1
 check-tsan-torch: build/tsan/build.ninja ## The same under ThreadSanitizer
 	$(call check_torch_half,tsan)
 
@@ -209,6 +222,7 @@ bench-peers: deps ## All-reduce beside Open MPI, MPICH and Gloo (as root; PEERS_
 
 bench-strategy: build/bench/build.ninja ## Cost of run, merge_call and reduce; two replicas against two threads
 	$(call CMAKE_BUILD,bench) --target bench_strategy
+	@build/bench/bench/strategy/bench_strategy --defaults
 	@build/bench/bench/strategy/bench_strategy
 
 # Configures again: PyTorch may have been installed since.

@@ -45,7 +45,9 @@ Tensor train(ls::MultiWorkerMirroredStrategy& strategy, int batches_a_step) {
   return net[0]->weight.detach();
 }
 
-int main() try {
+int main(int, char** argv) try {
+  // Re-executes the program with faster kernels if OpenBLAS does not know this processor.
+  ls::choose_blas_kernels(argv);
   ls::MultiWorkerMirroredStrategy strategy({.devices = {"CPU:0", "CPU:1"}});  // of each worker
   const auto scope = strategy.scope();
   const Tensor at_once = train(strategy, 1);

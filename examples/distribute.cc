@@ -26,7 +26,7 @@ int main() {
                 strategy.reduce(ls::ReduceOp::sum, means).item<double>());
   }
 
-  // Workers add up two numbers a step, so that they end together and know the size of the whole.
+  // Workers add up a few numbers a step, so that they end together and know the size of the whole.
   ls::coll::run_ranks(2, [&](ls::coll::Session& group) {
     ls::MirroredStrategy worker({.devices = {"CPU:0"}});
     const ls::InputWorkers place{2, group.rank(), [&](std::span<std::int64_t> numbers) {

@@ -30,7 +30,9 @@ Batch points(std::int64_t count) {
           corners.select(1, 0).eq(corners.select(1, 1)).to(torch::kLong)};
 }
 
-int main() {
+int main(int, char** argv) {
+  // Re-executes the program with faster kernels if OpenBLAS does not know this processor.
+  ls::choose_blas_kernels(argv);
   torch::manual_seed(1);
   ls::MirroredStrategy strategy({.devices = {"CPU:0", "CPU:1"}});
   const auto scope = strategy.scope();

@@ -56,7 +56,9 @@ class Momentum {
   double rate_;
 };
 
-int main() try {
+int main(int, char** argv) try {
+  // Re-executes the program with faster kernels if OpenBLAS does not know this processor.
+  ls::choose_blas_kernels(argv);
   ls::MultiWorkerMirroredStrategy strategy({.devices = {"CPU:0", "CPU:1"}});  // of each worker
   const auto scope = strategy.scope();
   const auto w = ls::variable("w", 0.0, {.trainable = true});

@@ -60,6 +60,8 @@ void train(const char* file) {
 }
 
 int main(int argc, char** argv) {
+  // Re-executes the program with faster kernels if OpenBLAS does not know this processor.
+  ls::choose_blas_kernels(argv);
   try {
     train(argc > 1 ? argv[1] : nullptr);
   } catch (const std::exception& error) {  // an ls::Error names the worker that is to blame

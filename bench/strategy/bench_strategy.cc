@@ -1,6 +1,7 @@
 // What run(), merge_call() and reduce() cost beside a bare hand-off between threads and beside
 // libtorch's own operations, and how close two replicas come to two threads that know nothing of
-// each other. Exits 1 if a target is short.
+// each other. The process is tuned (lockstep/process_memory.h); with --defaults it is not, and the
+// same rows have no targets. Exits 1 if a target is short.
 // clang-format off
 #include "lockstep/tensor.h"  // before libtorch's own
 // clang-format on
@@ -11,11 +12,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
+#include "bench/strategy/batch_norm_step.h"
 #include "bench/strategy/training_step.h"
 #include "bench/support/paired.h"
 #include "lockstep/lockstep.h"
@@ -57,7 +61,7 @@ class BareHandOff {
 };
 
 void report(const char* name, const char* other, int calls, const PairedResult& result) {
-  std::printf("%-26s %9.2f us   %-34s %9.2f us   ratio %.3f [%.3f .. %.3f]\n", name,
+  std::printf("%-30s %9.2f us   %-34s %9.2f us   ratio %.3f [%.3f .. %.3f]\n", name,
               1e6 * result.ours_seconds / calls, other, 1e6 * result.other_seconds / calls,
               result.median, result.lower_quartile, result.upper_quartile);
   std::fflush(stdout);
@@ -71,6 +75,8 @@ std::function<void()> repeat(int calls, F fn) {
 }
 
 constexpr int kCalls = 2000;
+
+enum class Memory { tuned, defaults };
 
 void overheads() {
   {
@@ -106,35 +112,100 @@ void overheads() {
                       repeat(kReduces, [&] { result = at::add(values[0], values[1]); })));
 }
 
+/// Seconds of kCalls empty runs on two replicas while libtorch has so many threads.
+double empty_runs(MirroredStrategy& strategy, int libtorch_threads) {
+  at::set_num_threads(libtorch_threads);
+  strategy.run([] {});
+  // libtorch has just started threads, which poll before they sleep.
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  const double taken = seconds(Timer::wall, repeat(kCalls, [&] { strategy.run([] {}); }));
+  at::set_num_threads(1);
+  return taken;
+}
+
+void empty_run_8_threads(Targets& targets) {
+  MirroredStrategy two(devices(2));
+  const PairedResult result = paired_ratio_timed(
+      {}, [&] { return empty_runs(two, 8); }, [&] { return empty_runs(two, 1); });
+  report("run, 8 libtorch threads", "run, 1 libtorch thread", kCalls, result);
+  targets.add("empty_run_8_threads", result, 0.5);
+}
+
+using MakeTrainer = std::function<std::unique_ptr<Trainer>()>;
+
+/// What is measured as one target.
+struct Contest {
+  const char* name;
+  const char* other;
+  double required;
+  MakeTrainer make_ours;
+  MakeTrainer make_other;
+  int steps;
+};
+
 // Where the allocator happens to put a net's memory moves a step's time by some percent, so several
 // trainers of each kind are made and measured; the median of their ratios counts.
-void training(Targets& targets, const char* name, NetKind kind, int steps) {
+void training(Targets& targets, Memory memory, const Contest& contest) {
   constexpr int kTrainers = 9;
   std::vector<PairedResult> results;
   for (int i = 0; i < kTrainers; ++i) {
-    const auto ours = connected_trainer(kind);
-    const auto other = unconnected_trainer(kind);
+    const auto ours = contest.make_ours();
+    const auto other = contest.make_other();
     results.push_back(paired_ratio(
-        {}, [&] { ours->steps(steps); }, [&] { other->steps(steps); }));
-    report(name, "two unconnected threads", steps, results.back());
+        {}, [&] { ours->steps(contest.steps); }, [&] { other->steps(contest.steps); }));
+    report(contest.name, contest.other, contest.steps, results.back());
   }
   std::sort(results.begin(), results.end(),
             [](const PairedResult& a, const PairedResult& b) { return a.median < b.median; });
-  targets.add(std::string(name) + "_2_replicas_vs_unconnected", results[kTrainers / 2].median, 0.93,
-              fmt::format("median of {} trainers' ratios, {:.3f} to {:.3f}", kTrainers,
-                          results.front().median, results.back().median));
+  const double median = results[kTrainers / 2].median;
+  const std::string spread = fmt::format("median of {} trainers' ratios, {:.3f} to {:.3f}",
+                                         kTrainers, results.front().median, results.back().median);
+  if (memory == Memory::tuned) {
+    targets.add(contest.name, median, contest.required, spread);
+  } else {
+    fmt::print("{}_defaults: {:.3f}, {}\n", contest.name, median, spread);
+  }
 }
 
-int run() {
+void training(Targets& targets, Memory memory, const char* name, NetKind kind, int steps) {
+  training(targets, memory,
+           {.name = name,
+            .other = "two unconnected threads",
+            .required = 0.93,
+            .make_ours = [kind] { return connected_trainer(kind); },
+            .make_other = [kind] { return unconnected_trainer(kind); },
+            .steps = steps});
+}
+
+int run(Memory memory) {
+  if (memory == Memory::tuned) tune_process_memory();
+  fmt::print("memory of the process: {}\n",
+             memory == Memory::tuned ? "tune_process_memory()" : "as it comes");
   at::set_num_threads(1);
   Targets targets;
   overheads();
-  training(targets, "mlp", NetKind::mlp, 10);
-  training(targets, "cnn", NetKind::cnn, 5);
+  empty_run_8_threads(targets);
+  training(targets, memory, "mlp_2_replicas_vs_unconnected", NetKind::mlp, 10);
+  training(targets, memory, "cnn_2_replicas_vs_unconnected", NetKind::cnn, 5);
+  training(targets, memory,
+           {.name = "sync_batch_norm_vs_torch",
+            .other = "torch's, two unconnected threads",
+            .required = 0.6,
+            .make_ours = synchronized_batch_norm,
+            .make_other = unconnected_batch_norm,
+            .steps = 50});
   return targets.finish();
 }
 
 }  // namespace
 }  // namespace lockstep::bench
 
-int main() { return lockstep::bench::run(); }
+int main(int argc, char** argv) {
+  using lockstep::bench::Memory;
+  const bool defaults = argc == 2 && std::string_view(argv[1]) == "--defaults";
+  if (argc > 1 && !defaults) {
+    std::fprintf(stderr, "usage: bench_strategy [--defaults]\n");
+    return 2;
+  }
+  return lockstep::bench::run(defaults ? Memory::defaults : Memory::tuned);
+}

@@ -3,12 +3,9 @@
 #include <ATen/core/ivalue.h>
 #include <torch/torch.h>
 
-#include <atomic>
-#include <barrier>
-#include <thread>
 #include <vector>
 
-#include "bench/support/paired.h"
+#include "bench/strategy/two_threads.h"
 #include "lockstep/lockstep.h"
 
 namespace lockstep::bench {
@@ -68,6 +65,7 @@ Tensor labels() { return torch::randint(10, {kBatch}, torch::kLong); }
 MirroredOptions two_replicas() {
   MirroredOptions options;
   options.devices = {"CPU:0", "CPU:1"};
+  options.replicas.pin = true;  // as the threads that it is measured beside
   return options;
 }
 
@@ -119,36 +117,16 @@ class Connected : public Trainer {
   std::vector<Variable> velocities_;
 };
 
-/// The threads live as long as the trainer, as lanes do; one of them is the caller.
+/// The threads live as long as the trainer, as lanes do.
 template <class Net>
 class Unconnected : public Trainer {
  public:
   Unconnected() {
     for (int i = 0; i < kReplicas; ++i) replicas_.push_back(std::make_unique<Replica>());
-    other_ = std::jthread([this] {
-      torch::set_num_threads(1);
-      pin_one_of(kReplicas, 1);
-      for (;;) {
-        begin_.arrive_and_wait();
-        if (ending_) return;
-        replicas_[1]->steps(count_);
-        end_.arrive_and_wait();
-      }
-    });
   }
-  ~Unconnected() override {
-    ending_ = true;
-    begin_.arrive_and_wait();
-  }
-  Unconnected(const Unconnected&) = delete;
-  Unconnected& operator=(const Unconnected&) = delete;
 
   void steps(int count) override {
-    torch::set_num_threads(1);
-    count_ = count;
-    begin_.arrive_and_wait();
-    replicas_[0]->steps(count);
-    end_.arrive_and_wait();
+    threads_.run([&](int index) { replicas_[static_cast<std::size_t>(index)]->steps(count); });
   }
 
  private:
@@ -174,11 +152,7 @@ class Unconnected : public Trainer {
   };
 
   std::vector<std::unique_ptr<Replica>> replicas_;
-  std::barrier<> begin_{kReplicas};
-  std::barrier<> end_{kReplicas};
-  std::atomic<bool> ending_ = false;
-  std::atomic<int> count_ = 0;
-  std::jthread other_;
+  TwoThreads threads_;
 };
 
 }  // namespace

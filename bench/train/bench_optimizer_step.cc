@@ -1,4 +1,5 @@
-// Optimizers' steps in one pass over memory beside those of libtorch; one thread, no targets.
+// Optimizers' steps in one pass over memory beside those of libtorch, by one thread and by two; no
+// targets.
 // clang-format off
 #include "lockstep/tensor.h"  // before libtorch's own
 // clang-format on
@@ -9,7 +10,7 @@
 #include <stdexcept>
 
 #include "bench/support/paired.h"
-#include "lockstep/mirrored_strategy.h"
+#include "lockstep/process_memory.h"
 #include "train/one_pass_step.h"
 
 namespace lockstep::bench {
@@ -41,7 +42,8 @@ class Job {
 };
 
 template <class Kind, class Options>
-void compare(const char* name, const Options& options) {
+void compare(const char* name, int threads, const Options& options) {
+  torch::set_num_threads(threads);
   for (const std::int64_t elements : kElements) {
     Job<Kind, Options> ours(elements, options);
     Job<Kind, Options> theirs(elements, options);
@@ -50,14 +52,15 @@ void compare(const char* name, const Options& options) {
       for (std::int64_t i = 0; i < steps; ++i) step();
     };
     const PairedResult result = paired_ratio(
-        {.timer = Timer::thread}, [&] { repeat([&] { ours.in_one_pass(); }); },
+        {.timer = threads == 1 ? Timer::thread : Timer::wall},
+        [&] { repeat([&] { ours.in_one_pass(); }); },
         [&] { repeat([&] { theirs.by_libtorch(); }); });
     const double to_ms = 1e3 / static_cast<double>(steps);
     fmt::print(
-        "{:<14} {:>8} parameters: {:7.2f} ms, libtorch {:7.2f} ms; {:.2f} times as fast, "
-        "quartiles {:.2f} to {:.2f}\n",
-        name, elements, result.ours_seconds * to_ms, result.other_seconds * to_ms, result.median,
-        result.lower_quartile, result.upper_quartile);
+        "{:<14} {} thread{} {:>8} parameters: {:7.2f} ms, libtorch {:7.2f} ms; {:.2f} times as "
+        "fast, quartiles {:.2f} to {:.2f}\n",
+        name, threads, threads == 1 ? ", " : "s,", elements, result.ours_seconds * to_ms,
+        result.other_seconds * to_ms, result.median, result.lower_quartile, result.upper_quartile);
   }
 }
 
@@ -67,12 +70,13 @@ void compare(const char* name, const Options& options) {
 int main() {
   using namespace lockstep::bench;
   try {
-    // Sets up the allocator as in training: freed memory stays with the process.
-    const lockstep::MirroredStrategy settings({.devices = {"CPU:0"}});
-    torch::set_num_threads(1);
-    compare<torch::optim::SGD>("SGD, momentum", torch::optim::SGDOptions(0.001).momentum(0.9));
-    compare<torch::optim::Adam>("Adam", torch::optim::AdamOptions(0.001));
-    compare<torch::optim::AdamW>("AdamW", torch::optim::AdamWOptions(0.001));
+    lockstep::tune_process_memory();
+    for (const int threads : {1, 2}) {
+      compare<torch::optim::SGD>("SGD, momentum", threads,
+                                 torch::optim::SGDOptions(0.001).momentum(0.9));
+      compare<torch::optim::Adam>("Adam", threads, torch::optim::AdamOptions(0.001));
+      compare<torch::optim::AdamW>("AdamW", threads, torch::optim::AdamWOptions(0.001));
+    }
     return 0;
   } catch (const std::exception& error) {
     fmt::print(stderr, "bench_optimizer_step: {}\n", error.what());

@@ -39,7 +39,8 @@ void describe(CLI::App& app, Arguments& arguments) {
   app.footer(
       "Nets mlp (784-512-512-10), cnn (28x28) and mlp25m (784-4096-4096-1280-10); 64 rows and one\n"
       "thread a replica; SGD with momentum 0.9. Rows ..._vs_... are our two processes, unless the\n"
-      "name says threads. The row over a shaped line needs root.");
+      "name says threads. All programs but PyTorch's call tune_process_memory(), unless the name\n"
+      "says defaults. The rows over a shaped line need root.");
 }
 
 int list(const std::vector<Row>& rows) {

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 
 namespace lockstep::bench::train {
@@ -45,9 +46,19 @@ void append(std::vector<std::string>& list, const std::vector<std::string>& more
   list.insert(list.end(), more.begin(), more.end());
 }
 
+constexpr std::string_view kDefaults = "_defaults";
+
+bool has_defaults(const std::string& name) { return name.ends_with(kDefaults); }
+
+/// What a contestant does, without how its memory is set.
+std::string kind_of(const std::string& name) {
+  return has_defaults(name) ? name.substr(0, name.size() - kDefaults.size()) : name;
+}
+
 /// Those that add up the gradients of the same two replicas.
 bool trains_together(const std::string& name) {
-  return name != "independent" && name != "solo" && name != "single";
+  const std::string kind = kind_of(name);
+  return kind != "independent" && kind != "solo" && kind != "single";
 }
 
 }  // namespace
@@ -80,7 +91,8 @@ Field::~Field() {
 
 Launch::Process Field::ours(const std::string& kind, const std::string& name, int rank) const {
   return {{options_.programs + "/train_contestant", kind, "--net", options_.net, "--orders",
-           orders_path(directory_, name), "--rank", std::to_string(rank)},
+           orders_path(directory_, name), "--rank", std::to_string(rank), "--memory",
+           has_defaults(name) ? "defaults" : "tuned"},
           surroundings()};
 }
 
@@ -103,8 +115,8 @@ Launch Field::workers_apart(const std::string& name) {
     networks_.emplace();
     networks_->shape();
   }
-  const bool overlap = name == "overlap";
-  const int port = overlap ? kPort : kPort + 1;
+  const bool overlap = kind_of(name) == "overlap";
+  const int port = kPort + (overlap ? 0 : 1) + (has_defaults(name) ? 2 : 0);
   std::vector<std::string> addresses;
   for (int rank = 0; rank < kRanks; ++rank)
     addresses.push_back(fmt::format("{}:{}", peers::Networks::host(rank), port));
@@ -137,18 +149,19 @@ Launch Field::ddp() const {
 }
 
 Launch Field::launch(const std::string& name) {
-  if (name == "overlap" || name == "no_overlap") return workers_apart(name);
-  if (name == "ddp") return ddp();
-  if (name == "processes") {
+  const std::string kind = kind_of(name);
+  if (kind == "overlap" || kind == "no_overlap") return workers_apart(name);
+  if (kind == "ddp") return ddp();
+  if (kind == "processes") {
     std::vector<std::string> addresses;
     for (int rank = 0; rank < kRanks; ++rank)
       addresses.push_back(fmt::format("unix:{}/{}.rank{}", directory_, name, rank));
     return workers(name, addresses, {});
   }
-  if (name == "threads") return {.name = name, .processes = {ours("threads", name, 0)}};
+  if (kind == "threads") return {.name = name, .processes = {ours(kind, name, 0)}};
   Launch launch{.name = name, .processes = {}};
-  for (int rank = 0; rank < (name == "single" ? 1 : kRanks); ++rank)
-    launch.processes.push_back(ours(name == "solo" ? name : "plain", name, rank));
+  for (int rank = 0; rank < (kind == "single" ? 1 : kRanks); ++rank)
+    launch.processes.push_back(ours(kind == "solo" ? kind : "plain", name, rank));
   return launch;
 }
 

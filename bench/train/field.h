@@ -8,6 +8,8 @@
 //   single        one process with plain libtorch
 //   overlap       ours, two processes on two hosts with a line of 1 Gbit/s between them; gradients
 //   no_overlap    are sent during backward, or after it
+//
+// All but ddp call tune_process_memory() first, unless "_defaults" is added to the name.
 #pragma once
 
 #include <cstdint>

@@ -23,6 +23,16 @@ std::vector<Row> all_rows() {
     rows.push_back({net + "_threads_vs_processes", net, "threads", "processes"});
     rows.push_back({net + "_vs_single", net, "processes", "single"});
     if (net == "cnn") rows.push_back({net + "_overlap_1gbit", net, "overlap", "no_overlap", 1.10});
+    // What is required, without tune_process_memory() on either side: for information.
+    rows.push_back({net + "_defaults_vs_ddp", net, "processes_defaults", "ddp"});
+    rows.push_back(
+        {net + "_defaults_vs_independent", net, "processes_defaults", "independent_defaults"});
+    rows.push_back({net + "_threads_defaults_vs_independent", net, "threads_defaults",
+                    "independent_defaults"});
+    if (net == "cnn") {
+      rows.push_back(
+          {net + "_defaults_overlap_1gbit", net, "overlap_defaults", "no_overlap_defaults"});
+    }
   }
   return rows;
 }

@@ -19,6 +19,7 @@
 #include "lockstep/model.h"
 #include "lockstep/multi_worker_mirrored_strategy.h"
 #include "lockstep/optimizer.h"
+#include "lockstep/process_memory.h"
 
 namespace lockstep::bench::train {
 namespace {
@@ -41,6 +42,11 @@ Arguments parse(int argc, char** argv) {
 }
 
 torch::optim::SGDOptions sgd() { return torch::optim::SGDOptions(kRate).momentum(kMomentum); }
+
+/// A strategy of one replica would take all cores.
+MirroredOptions one_thread() {
+  return {.devices = {"CPU:0"}, .replicas = {.threads_per_replica = 1}};
+}
 
 GradientOptions gradients(const Arguments& arguments) {
   GradientOptions options;
@@ -80,8 +86,8 @@ void train_with(Strategy& strategy, const Arguments& arguments, int first_rows =
 }
 
 void train_alone(const Arguments& arguments) {
-  // Sets up allocator and BLAS as for ours, and does nothing else.
-  const MirroredStrategy settings({.devices = {"CPU:0"}});
+  // Sets up BLAS as for ours, and does nothing else.
+  const MirroredStrategy settings(one_thread());
   torch::set_num_threads(1);
   const std::string kind = arguments.get("--net", "");
   const int rank = std::stoi(arguments.get("--rank", "0"));
@@ -104,6 +110,7 @@ void train_alone(const Arguments& arguments) {
 }
 
 void run(const Arguments& arguments) {
+  if (arguments.get("--memory", "") == "tuned") tune_process_memory();
   if (arguments.kind == "processes") {
     MultiWorkerMirroredStrategy strategy({.devices = {"CPU:0"}});
     fmt::print("worker {} over {}\n", strategy.worker_index(), strategy.transport());
@@ -112,7 +119,7 @@ void run(const Arguments& arguments) {
     MirroredStrategy strategy({.devices = {"CPU:0", "CPU:1"}});
     train_with(strategy, arguments);
   } else if (arguments.kind == "solo") {
-    MirroredStrategy strategy({.devices = {"CPU:0"}});
+    MirroredStrategy strategy(one_thread());
     train_with(strategy, arguments, std::stoi(arguments.get("--rank", "0")));
   } else if (arguments.kind == "plain") {
     train_alone(arguments);

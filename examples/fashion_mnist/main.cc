@@ -217,6 +217,9 @@ void train(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // Re-executes the program with faster kernels if OpenBLAS does not know this processor.
+  ls::choose_blas_kernels(argv);
+  ls::tune_process_memory();  // this process does nothing but train: faster steps
   Options options;
   CLI::App app(
       "Trains a convolutional net on Fashion-MNIST with several replicas: threads of this process, "

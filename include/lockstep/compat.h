@@ -63,12 +63,14 @@ class StrategyExtended {
     return strategy_->run(fn, args...);
   }
   template <class V, class To>
-  auto reduce_to(ReduceOp op, const V& value, const To& destinations) const {
-    return strategy_->reduce_to(op, value, destinations);
+  auto reduce_to(ReduceOp op, const V& value, const To& destinations,
+                 Here here = Here::now()) const {
+    return strategy_->reduce_to(op, value, destinations, here);
   }
   template <class Pairs>
-  auto batch_reduce_to(ReduceOp op, const Pairs& value_destination_pairs) const {
-    return strategy_->batch_reduce_to(op, value_destination_pairs);
+  auto batch_reduce_to(ReduceOp op, const Pairs& value_destination_pairs,
+                       Here here = Here::now()) const {
+    return strategy_->batch_reduce_to(op, value_destination_pairs, here);
   }
   template <class To>
   auto broadcast_to(const Tensor& tensor, const To& destinations) const {

@@ -8,6 +8,7 @@
 //   inside a merge function  cross-replica context again
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -20,17 +21,30 @@ namespace lockstep {
 class Strategy;
 class ReplicaContext;
 
-/// The current strategy; the default strategy outside of every scope.
+namespace detail {
+/// Of a scope that a thread has entered; unique in the process.
+enum class ScopeId : std::uint64_t { none = 0 };
+}  // namespace detail
+
+/// The current strategy; the default strategy outside of every scope. InvalidUsage if it was
+/// destroyed while it was current: a strategy must outlive its scopes.
 Strategy& get_strategy();
 /// Whether a strategy other than the default one is current.
 bool has_strategy();
 /// The context of the replica this thread runs, or nullptr in cross-replica context.
 ReplicaContext* get_replica_context();
+/// The current strategy in cross-replica context, or nullptr inside a replica: exactly one of the
+/// two is null.
+Strategy* get_cross_replica_context();
 bool in_cross_replica_context();
 
 /// Makes a strategy current on this thread until the next call; nullptr goes back to the default.
 /// InvalidUsage inside a scope.
 void set_strategy(Strategy* strategy);
+
+// Scopes of all kinds, those of Strategy included, end in the reverse order of beginning, on the
+// thread and in the function that entered them. One that is destroyed out of order takes back what
+// it set and logs an error that names both.
 
 /// Prefixes names: of variables, collectives, records. Inside a step function of replica i > 0 the
 /// prefix has "replica_i/" in it.
@@ -42,8 +56,7 @@ class [[nodiscard]] NameScope {
   NameScope& operator=(const NameScope&) = delete;
 
  private:
-  std::string before_;
-  std::string variables_before_;
+  detail::ScopeId id_;
 };
 /// `name` with the prefix of the current scopes: "main/replica_1/foo/a".
 std::string scoped_name(std::string_view name);
@@ -57,7 +70,7 @@ class [[nodiscard]] DeviceScope {
   DeviceScope& operator=(const DeviceScope&) = delete;
 
  private:
-  std::string before_;
+  detail::ScopeId id_;
 };
 /// Inside a step function the replica's own device; "" if nothing was said.
 std::string current_device();
@@ -71,8 +84,9 @@ struct VariableRequest {
 using NextCreator = std::function<Variable(VariableRequest)>;
 using VariableCreator = std::function<Variable(const NextCreator& next, VariableRequest request)>;
 
-/// Stands between variable() and the strategy; the innermost is asked first. Each replica of run()
-/// starts with a copy of the caller's creators.
+/// Stands between variable() and the strategy; the innermost is asked first. Inside a step function
+/// every replica asks its own creators first. Then replica 0 asks those of the caller of run() and
+/// creates, and the other replicas get the same variable.
 class [[nodiscard]] VariableCreatorScope {
  public:
   explicit VariableCreatorScope(VariableCreator creator);
@@ -81,7 +95,7 @@ class [[nodiscard]] VariableCreatorScope {
   VariableCreatorScope& operator=(const VariableCreatorScope&) = delete;
 
  private:
-  std::size_t depth_;
+  detail::ScopeId id_;
 };
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 // and no result requires a gradient. A mean of integers is floating (float32 of 8 and 16 bits,
 // float64 of 32 and 64). Sparse values (COO): what one replica has at one place is added up first;
 // what different replicas have stays side by side. If a component is dense, so is the result.
+// Maximum and minimum are of dense values only.
 #pragma once
 
 #include <memory>
@@ -54,10 +55,13 @@ class ReduceValue {
 
   [[nodiscard]] const std::vector<Tensor>& components() const noexcept { return components_; }
   [[nodiscard]] const DeviceList& devices() const noexcept { return *devices_; }
+  /// Whether it is one tensor that is not distributed.
+  [[nodiscard]] bool is_plain() const noexcept { return plain_; }
 
  private:
   std::vector<Tensor> components_;
   std::shared_ptr<const DeviceList> devices_;
+  bool plain_ = false;
 };
 
 struct ReducePair {

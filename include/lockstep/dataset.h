@@ -77,8 +77,9 @@ struct PaddingOptions {
 /// Where an iteration stands: enough to go on from there, in another process too.
 struct DatasetPosition {
   std::uint64_t pass = 0;         // which iteration of the dataset
-  std::uint64_t delivered = 0;    // elements given so far
+  std::uint64_t delivered = 0;    // places behind it: elements given and errors; steps, distributed
   std::uint64_t fingerprint = 0;  // of the pipeline
+  std::uint64_t errors = 0;       // that came out before it; distributed: on all workers together
 
   [[nodiscard]] std::string to_string() const;
   /// ConfigError if it is no position.
@@ -90,8 +91,9 @@ namespace detail {
 /// InvalidUsage naming the method if a number is too small.
 void require_at_least(const char* method, const char* what, std::int64_t value, std::int64_t least);
 void require_shard(std::int64_t count, std::int64_t index);
-/// InvalidUsage if the position is of another pipeline, or beyond its end.
-void require_same_pipeline(const DatasetPosition& position, const Stage& stage);
+/// InvalidUsage if the position is of another pipeline than the one explained.
+void require_same_pipeline(const DatasetPosition& position, std::uint64_t fingerprint,
+                           const std::string& explanation);
 [[noreturn]] void position_beyond_end(const DatasetPosition& position, std::uint64_t found);
 }  // namespace detail
 
@@ -103,8 +105,10 @@ class DatasetIterator {
       : stage_(std::move(stage)), position_(position), stream_(stage_->open({position.pass})) {
     const std::uint64_t before = position.delivered;
     if (before == 0) return;
-    const std::uint64_t found = stream_->skip(before);
-    if (found < before) detail::position_beyond_end(position, found);
+    const detail::Skipped found =
+        stream_->skip(before, position.errors == 0 ? detail::Skip::cheaply : detail::Skip::exactly);
+    found.require_files(position.errors);
+    if (found.places < before) detail::position_beyond_end(position, found.places);
   }
 
   /// The next element; none at the end.
@@ -115,6 +119,7 @@ class DatasetIterator {
       return element;
     } catch (...) {
       ++position_.delivered;  // its place is behind us
+      ++position_.errors;
       throw;
     }
   }
@@ -241,7 +246,8 @@ class Dataset {
 
   // --- how it is run --------------------------------------------------------------------------
 
-  /// Keeps all elements of the first whole iteration in memory for the following ones.
+  /// Keeps all elements of the first whole iteration in memory for the following ones, which are
+  /// given copies.
   [[nodiscard]] Dataset cache() const { return next<detail::CacheStage<T>>(); }
   /// Makes so many elements ahead, on a thread of its own.
   [[nodiscard]] Dataset prefetch(std::int64_t ahead) const {
@@ -270,7 +276,7 @@ class Dataset {
     return {stage_, {passes_->fetch_add(1), 0, detail::fingerprint(*stage_)}};
   }
   [[nodiscard]] DatasetIterator<T> iterate_from(const DatasetPosition& position) const {
-    detail::require_same_pipeline(position, *stage_);
+    detail::require_same_pipeline(position, detail::fingerprint(*stage_), explain());
     passes_->store(position.pass + 1);
     return {stage_, position};
   }

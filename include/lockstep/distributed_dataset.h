@@ -11,8 +11,11 @@
 //
 // It cannot be transformed any more: transform the dataset before.
 //
-// Threads: an iterator belongs to one thread at a time. With several workers every step of an
-// iterator is a meeting of all: each must take as many.
+// An exception of the pipeline is thrown by the step that it belongs to and costs no other row: the
+// next step has the elements that could be made.
+//
+// Threads: an iterator belongs to one thread at a time. With several workers distribute() and every
+// step of an iterator are meetings of all: each must take as many.
 #pragma once
 
 #include <exception>
@@ -22,6 +25,7 @@
 #include <vector>
 
 #include "lockstep/dataset.h"
+#include "lockstep/detail/nest_shape.h"
 #include "lockstep/detail/sharding.h"
 #include "lockstep/input_context.h"
 #include "lockstep/strategy.h"
@@ -72,18 +76,41 @@ struct Distribution {
   bool own_workers = false;  // the caller's: not those of the strategy
   bool pads = false;  // replicas without an element get an empty one; else the step is dropped
   std::string explanation;
+  Sharding sharding = Sharding::none;
+  std::uint64_t fingerprint = 0;      // of the pipelines of all workers: the same on each
+  std::optional<std::int64_t> steps;  // of all workers together; none: those of this one
 };
 
-/// What this process reads: one stream for all replicas, or one for each.
-template <class T>
-struct WorkerInput {
-  std::vector<StageOfPtr<T>> streams;
-  /// Elements that look the same, for a worker that has none itself.
-  StageOfPtr<T> like;
+/// What the workers add up in the meeting of a step.
+struct StepMeeting {
+  std::int64_t workers = 0;    // that have an element
+  std::int64_t rows = 0;       // of all replicas
+  std::int64_t errors = 0;     // that pipelines threw so far
+  std::int64_t lacking = 0;    // workers with a replica that has no element
+  std::int64_t scalars = 0;    // workers whose elements have scalars
+  std::int64_t unlearned = 0;  // lacking workers that do not know what an element looks like
 };
+StepMeeting meet(const InputWorkers& workers, const StepMeeting& own);
+/// The shape of the first worker that gives one; empty if none does.
+std::vector<std::int64_t> first_shape(const InputWorkers& workers,
+                                      const std::vector<std::int64_t>& own);
+
+/// Steps until all are through, or the first if a step needs an element of each.
+std::int64_t steps_together(const std::vector<std::int64_t>& steps, bool pads);
+/// Steps that one worker has elements for; `streams`: one for all replicas, or one for each.
+template <class T>
+std::int64_t steps_of(const std::vector<StageOfPtr<T>>& streams, std::size_t replicas, bool pads) {
+  const auto each = static_cast<std::int64_t>(streams.size() == 1 ? replicas : 1);
+  std::vector<std::int64_t> steps;
+  for (const StageOfPtr<T>& stream : streams) {
+    const std::int64_t elements = stream->cardinality();
+    steps.push_back(elements < 0 ? elements : (pads ? elements + each - 1 : elements) / each);
+  }
+  return steps_together(steps, pads);
+}
 
 [[noreturn]] void end_of_data();
-/// DataError: this worker has nothing left, and an empty element cannot be made.
+/// DataError: a worker has nothing left, and an empty element cannot be made.
 [[noreturn]] void no_empty_element();
 
 }  // namespace detail
@@ -91,15 +118,11 @@ struct WorkerInput {
 template <class T>
 class DistributedIterator {
  public:
-  DistributedIterator(const detail::WorkerInput<T>& input,
+  DistributedIterator(const std::vector<detail::StageOfPtr<T>>& streams,
                       std::shared_ptr<const detail::Distribution> how, DatasetPosition position)
-      : how_(std::move(how)), like_(input.like), position_(position) {
-    const auto replicas = static_cast<std::uint64_t>(how_->devices->size());
-    const std::uint64_t each = input.streams.size() == 1 ? replicas : 1;
-    for (const auto& stage : input.streams) {
-      streams_.push_back(stage->open({position.pass}));
-      if (position.delivered > 0) streams_.back()->skip(position.delivered * each);
-    }
+      : how_(std::move(how)), position_(position) {
+    for (const auto& stage : streams) streams_.push_back(stage->open({position.pass}));
+    go_to(position);
     if (how_->options.prefetch_to_device) {
       const auto ahead = static_cast<std::size_t>(how_->options.prefetch_steps);
       ahead_.emplace(ahead, [this] {
@@ -126,22 +149,34 @@ class DistributedIterator {
     if (auto batch = next()) return std::move(*batch);
     detail::end_of_data();
   }
-  /// Where it stands, in steps; for DistributedDataset::iterate_from() on the same number of
-  /// workers and replicas.
+  /// Behind the last step, the same on all workers; for DistributedDataset::iterate_from(). An
+  /// error that came out since then comes out again there.
   [[nodiscard]] const DatasetPosition& position() const noexcept { return position_; }
 
  private:
   using Row = std::vector<std::optional<T>>;  // one element a replica
 
-  std::optional<DistributedBatch<T>> next_step() {
-    if (!waiting_) {
+  void go_to(const DatasetPosition& position) {
+    if (position.errors == 0) {
+      const std::uint64_t each = streams_.size() == 1 ? how_->devices->size() : 1;
+      for (const auto& stream : streams_) {
+        stream->skip(position.delivered * each, detail::Skip::cheaply).require_files();
+      }
+      return;
+    }
+    // Where errors came out can only be seen by making all elements again.
+    for (std::uint64_t step = 0; step < position.delivered;) {
       try {
-        waiting_ = take_row();
+        read_row();
+        ++step;
       } catch (...) {
-        ++position_.delivered;  // its place is behind us
-        throw;
+        if (static_cast<std::uint64_t>(++errors_) > position.errors) throw;
       }
     }
+  }
+
+  std::optional<DistributedBatch<T>> next_step() {
+    if (!waiting_) waiting_ = take_row();
     auto batch = meet(*waiting_);  // throws if a worker is lost: the row stays
     waiting_.reset();
     return batch;
@@ -149,26 +184,25 @@ class DistributedIterator {
 
   /// Elements of one step, on their devices; empty at the end.
   Row read_row() {
-    Row row;
+    while (begun_.size() < how_->devices->size()) {
+      const std::size_t i = begun_.size();
+      // Throws for an element that could not be made; the replicas before have theirs and wait.
+      std::optional<T> element = streams_[streams_.size() == 1 ? 0 : i]->next();
+      if (element) {
+        element = detail::with_tensors(
+            std::move(*element),
+            detail::to_replica(*how_->core, static_cast<int>(i), detail::tensors_of(*element)));
+      }
+      begun_.push_back(std::move(element));
+    }
+    Row row = std::exchange(begun_, {});
     std::size_t have = 0;
     bool fillable = how_->pads;
-    std::exception_ptr error;
-    for (std::size_t i = 0; i < how_->devices->size(); ++i) {
-      // Every replica's place is taken, also if one of them throws: the step is lost as a whole.
-      auto outcome =
-          detail::Outcome<T>::of([&] { return streams_[streams_.size() == 1 ? 0 : i]->next(); });
-      if (outcome.error && !error) error = outcome.error;
-      std::optional<T> element = std::move(outcome.element);
-      if (element) {
-        ++have;
-        const Leaves leaves = detail::tensors_of(*element);
-        fillable = fillable && detail::all_have_rows(leaves);
-        element = detail::with_tensors(
-            std::move(*element), detail::to_replica(*how_->core, static_cast<int>(i), leaves));
-      }
-      row.push_back(std::move(element));
+    for (const std::optional<T>& element : row) {
+      if (!element) continue;
+      ++have;
+      fillable = fillable && detail::all_have_rows(detail::tensors_of(*element));
     }
-    if (error) std::rethrow_exception(error);
     if (have == 0 || (have < row.size() && !fillable)) return {};
     return row;
   }
@@ -176,62 +210,78 @@ class DistributedIterator {
   /// The next one; empty at the end, and from then on.
   Row take_row() {
     if (ended_) return {};
-    Row row = ahead_ ? ahead_->next().value_or(Row{}) : read_row();
-    ended_ = row.empty();
-    return row;
+    try {
+      Row row = ahead_ ? ahead_->next().value_or(Row{}) : read_row();
+      ended_ = row.empty();
+      return row;
+    } catch (...) {
+      ++errors_;
+      throw;
+    }
   }
 
   /// Agrees with the other workers on whether there is a step and how large it is.
   std::optional<DistributedBatch<T>> meet(Row row) {
-    std::vector<std::int64_t> rows(how_->devices->size(), 0);
-    std::int64_t own = 0;
+    detail::StepMeeting own{.workers = row.empty() ? 0 : 1, .errors = errors_};
+    row.resize(how_->devices->size());
+    std::vector<std::int64_t> rows(row.size(), 0);
     for (std::size_t i = 0; i < row.size(); ++i) {
-      if (!row[i]) continue;
+      if (!row[i]) {
+        own.lacking = 1;
+        continue;
+      }
       const Leaves leaves = detail::tensors_of(*row[i]);
       rows[i] = leaves.empty() || leaves.front().dim() == 0 ? 1 : leaves.front().size(0);
-      own += rows[i];
+      own.rows += rows[i];
+      if (!detail::all_have_rows(leaves)) {
+        own.scalars = 1;
+      } else if (how_->pads) {
+        empty_ = detail::with_tensors(T(*row[i]), detail::slice_rows(leaves, 0, 0));
+      }
     }
-    std::int64_t totals[] = {row.empty() ? 0 : 1, own};
-    if (how_->options.workers.count > 1) how_->options.workers.sum(totals);
-    if (totals[0] < (how_->pads ? 1 : how_->options.workers.count)) {
+    own.unlearned = own.lacking > 0 && !empty_ ? 1 : 0;
+    const detail::StepMeeting all = detail::meet(how_->options.workers, own);
+    if (all.workers < (how_->pads ? 1 : how_->options.workers.count)) {
       ended_ = true;  // for all of them
       return std::nullopt;
     }
-    row.resize(how_->devices->size());
+    if (all.lacking > 0 && all.scalars > 0) detail::no_empty_element();
+    if (all.unlearned > 0) learn();
     std::vector<T> values;
-    for (const std::optional<T>& element : row) {
-      if (element) remember(*element);
-    }
     for (std::size_t i = 0; i < row.size(); ++i) {
       values.push_back(row[i] ? std::move(*row[i]) : nothing(static_cast<int>(i)));
     }
     ++position_.delivered;
-    return DistributedBatch<T>(std::move(values), how_->devices, std::move(rows), totals[1]);
+    position_.errors = static_cast<std::uint64_t>(all.errors);
+    return DistributedBatch<T>(std::move(values), how_->devices, std::move(rows), all.rows);
   }
 
-  void remember(const T& element) {
-    const Leaves leaves = detail::tensors_of(element);
-    if (!how_->pads || !detail::all_have_rows(leaves)) return;
-    empty_ = detail::with_tensors(T(element), detail::slice_rows(leaves, 0, 0));
+  /// A worker without a single element learns from the others what an empty one looks like.
+  void learn() {
+    if constexpr (detail::has_shape<T>()) {
+      detail::ShapeWriter own;
+      if (empty_) detail::write_shape(*empty_, own);
+      const std::vector<std::int64_t> words =
+          detail::first_shape(how_->options.workers, own.words());
+      detail::ShapeReader shape(words);
+      if (!empty_ && !words.empty()) empty_ = detail::read_shape<T>(shape);
+    }
+    if (!empty_) detail::no_empty_element();
   }
   /// A batch without rows, of the kind that others have.
-  T nothing(int replica) {
-    if (!empty_) {
-      const std::optional<T> first = like_->open({position_.pass})->next();
-      if (first) remember(*first);
-      if (!empty_) detail::no_empty_element();
-    }
+  T nothing(int replica) const {
     return detail::with_tensors(
         T(*empty_), detail::to_replica(*how_->core, replica, detail::tensors_of(*empty_)));
   }
 
   using Leaves = detail::Leaves;
   std::shared_ptr<const detail::Distribution> how_;
-  detail::StageOfPtr<T> like_;
   DatasetPosition position_;
   std::vector<detail::StreamPtr<T>> streams_;
+  Row begun_;  // elements of a step that is not whole yet
   std::optional<T> empty_;
   std::optional<Row> waiting_;  // taken, but not yet agreed on
+  std::int64_t errors_ = 0;     // that came out
   bool ended_ = false;
   std::optional<detail::Ahead<Row>> ahead_;  // ends first
 };
@@ -241,18 +291,19 @@ class DistributedDataset {
  public:
   using value_type = DistributedBatch<T>;
 
-  DistributedDataset(detail::WorkerInput<T> input, detail::Distribution how)
-      : input_(std::make_shared<const detail::WorkerInput<T>>(std::move(input))),
+  /// One stream for all replicas, or one for each.
+  DistributedDataset(std::vector<detail::StageOfPtr<T>> streams, detail::Distribution how)
+      : streams_(std::make_shared<const std::vector<detail::StageOfPtr<T>>>(std::move(streams))),
         how_(std::make_shared<const detail::Distribution>(std::move(how))),
         passes_(std::make_shared<std::atomic<std::uint64_t>>(0)) {}
 
   /// The next pass over the data, or the rest of one that stood at `position`.
   [[nodiscard]] std::unique_ptr<DistributedIterator<T>> iterate() const {
-    return begin_at({passes_->fetch_add(1), 0, fingerprint()});
+    return begin_at({passes_->fetch_add(1), 0, how_->fingerprint});
   }
   [[nodiscard]] std::unique_ptr<DistributedIterator<T>> iterate_from(
       const DatasetPosition& position) const {
-    detail::require_same_pipeline(position, *input_->streams.front());
+    detail::require_same_pipeline(position, how_->fingerprint, explain());
     passes_->store(position.pass + 1);
     return begin_at(position);
   }
@@ -261,11 +312,16 @@ class DistributedDataset {
   [[nodiscard]] Iterator begin() const { return Iterator(iterate()); }
   [[nodiscard]] Iterator end() const { return {}; }
 
+  /// Steps of a pass, which are the same on all workers; kInfinite or kUnknownCardinality.
+  [[nodiscard]] std::int64_t cardinality() const {
+    return how_->steps ? *how_->steps
+                       : detail::steps_of(*streams_, how_->devices->size(), how_->pads);
+  }
   /// What each local replica gets. With several workers a batch may always be short.
   [[nodiscard]] std::vector<ElementSpec> element_spec() const {
     std::vector<ElementSpec> specs;
     for (std::size_t i = 0; i < how_->devices->size(); ++i) {
-      ElementSpec spec = input_->streams[input_->streams.size() == 1 ? 0 : i]->spec();
+      ElementSpec spec = (*streams_)[streams_->size() == 1 ? 0 : i]->spec();
       if (how_->options.workers.count > 1)
         spec = detail::with_rows(std::move(spec), kUnknownLength);
       specs.push_back(std::move(spec));
@@ -274,7 +330,7 @@ class DistributedDataset {
   }
   /// Who reads what and why, and the pipeline of this process.
   [[nodiscard]] std::string explain() const {
-    return how_->explanation + detail::explain(*input_->streams.front());
+    return how_->explanation + detail::explain(*streams_->front());
   }
 
   // Transformations do not compile; each says why.
@@ -314,14 +370,11 @@ class DistributedDataset {
                   "lockstep: a distributed dataset has no transformations; transform the dataset "
                   "before strategy.distribute()");
   }
-  [[nodiscard]] std::uint64_t fingerprint() const {
-    return detail::fingerprint(*input_->streams.front());
-  }
   [[nodiscard]] std::unique_ptr<DistributedIterator<T>> begin_at(DatasetPosition position) const {
-    return std::make_unique<DistributedIterator<T>>(*input_, how_, position);
+    return std::make_unique<DistributedIterator<T>>(*streams_, how_, position);
   }
 
-  std::shared_ptr<const detail::WorkerInput<T>> input_;
+  std::shared_ptr<const std::vector<detail::StageOfPtr<T>>> streams_;
   std::shared_ptr<const detail::Distribution> how_;
   std::shared_ptr<std::atomic<std::uint64_t>> passes_;
 };
@@ -333,51 +386,48 @@ namespace detail {
 Distribution make_distribution(Strategy& strategy, const char* method, const InputOptions& options,
                                bool from_function);
 
-/// Mismatch if the workers divide a dataset differently, or not the same files: rows would be read
-/// twice and others never. All workers together, unless they are the caller's.
-void require_same_division(const Distribution& how, const Stage& stage, Sharding by);
+/// Mismatch naming the first difference if the workers divide a dataset differently, do not read
+/// the same files or have other stages: rows would be read twice and others never. All workers
+/// together, unless they are the caller's.
+void require_same_division(const Distribution& how, const Stage& stage);
+
+/// Agrees with the other workers on a fingerprint of all their pipelines, on the steps of a pass
+/// and on whether steps are filled up (`pads`), whatever each reads. All workers together.
+void agree_on_pipelines(Distribution& how, std::uint64_t own_fingerprint, std::int64_t own_steps);
 
 /// The pipeline that one worker runs.
 template <class T>
-StageOfPtr<T> worker_stage(const StageOfPtr<T>& stage, const Distribution& how,
-                           std::string& explanation) {
+StageOfPtr<T> worker_stage(const StageOfPtr<T>& stage, Distribution& how) {
   const InputWorkers& workers = how.options.workers;
   const auto local = static_cast<int>(how.devices->size());
   const int replicas = workers.count * local;
   const ShardChoice choice =
       choose_sharding(stage, workers.count, workers.index, auto_shard_policy(*stage));
-  require_same_division(how, *stage, choice.by);
-  explanation += "workers: " + choice.why + "\n";
+  how.sharding = choice.by;
+  require_same_division(how, *stage);
+  how.explanation += "workers: " + choice.why + "\n";
   StageOfPtr<T> own = as_stage_of<T>(choice.stage);
-  const auto global = known_batch_size(*stage);
   if (replicas == 1) {
-    explanation += "replicas: one, which takes every batch whole\n";
-  } else if (choice.by != Sharding::data && global) {
-    own = std::make_shared<RebatchStage<T>>(
-        own, batch_sizes(*global, workers.count, workers.index, local));
-    explanation += "replicas: batches of " + std::to_string(*global) + " rows over " +
-                   std::to_string(replicas) +
-                   " replicas, cut anew to sizes that differ by at most "
-                   "one\n";
-  } else {
-    own = std::make_shared<SplitStage<T>>(own, replicas);
-    explanation += "replicas: every batch in " + std::to_string(replicas) + " slices, " +
-                   (global ? "dealt out among the workers\n"
-                           : "since its size is not known before it is made\n");
+    how.explanation += "replicas: one, which takes every batch whole\n";
+    return own;
   }
-  if (choice.by == Sharding::data) {
-    own = as_stage_of<T>(own->sharded(workers.count, workers.index));
+  const std::string all = std::to_string(replicas);
+  if (choice.by == Sharding::data || workers.count == 1) {
+    how.explanation += "replicas: every batch in " + all +
+                       " slices whose sizes differ by at most one" +
+                       (workers.count > 1 ? ", dealt out among the workers\n" : "\n");
+    return std::make_shared<SplitStage<T>>(own, replicas, workers.index, workers.count);
   }
-  return own;
-}
-
-/// The pipeline before stages that only leave elements out.
-template <class T>
-StageOfPtr<T> fullest(StageOfPtr<T> stage) {
-  while (stage->keeps_batches() && stage->role() == Stage::Role::transform) {
-    stage = as_stage_of<T>(stage->inputs().front());
+  // A worker's part of a step is less than a batch.
+  if (const auto global = known_batch_size(*stage)) {
+    how.explanation += "replicas: batches of " + std::to_string(*global) + " rows over " + all +
+                       " replicas, cut anew to sizes that differ by at most one\n";
+    return std::make_shared<RebatchStage<T>>(
+        own, batch_sizes(*global, workers.count, workers.index, local), how.devices->size());
   }
-  return stage;
+  how.explanation += "replicas: every batch in " + all +
+                     " slices, since its size is not known before it is made\n";
+  return std::make_shared<SplitStage<T>>(own, replicas);
 }
 
 /// Steps in which some replicas have nothing can be filled up with batches of no rows.
@@ -405,11 +455,15 @@ DistributedDataset<T> Strategy::distribute(const Dataset<T, B>& dataset,
   if (how.devices->size() * static_cast<std::size_t>(how.options.workers.count) > 1) {
     detail::require_batches(*dataset.stage());
   }
-  std::string explanation;
-  detail::StageOfPtr<T> own = detail::worker_stage(dataset.stage(), how, explanation);
+  const detail::StageOfPtr<T> own = detail::worker_stage(dataset.stage(), how);
   how.pads = detail::can_pad(*own, how.options.workers.count);
-  how.explanation = std::move(explanation);
-  return {{{std::move(own)}, dataset.stage()}, std::move(how)};
+  how.fingerprint = detail::fingerprint(*dataset.stage());
+  // Divided by data, all workers read the same elements, and a step is one batch for any of them.
+  if (how.options.workers.count > 1 && how.sharding != detail::Sharding::data) {
+    const std::int64_t steps = detail::steps_of<T>({own}, how.devices->size(), how.pads);
+    detail::agree_on_pipelines(how, how.fingerprint, steps);
+  }
+  return {{own}, std::move(how)};
 }
 
 template <class F>
@@ -435,8 +489,11 @@ auto Strategy::distribute_from_function(F&& fn, const InputOptions& options) {
   how.explanation = per_replica ? "replicas: each has a dataset of its own\n"
                                 : "replicas: each takes the next element, whole\n";
   how.pads = detail::can_pad(*streams.front(), how.options.workers.count);
-  detail::StageOfPtr<T> like = detail::fullest(streams.front());
-  return DistributedDataset<T>({std::move(streams), std::move(like)}, std::move(how));
+  std::uint64_t own = 0;
+  for (const auto& stream : streams) own = detail::mix(own, detail::fingerprint(*stream));
+  detail::agree_on_pipelines(how, own,
+                             detail::steps_of(streams, static_cast<std::size_t>(local), how.pads));
+  return DistributedDataset<T>(std::move(streams), std::move(how));
 }
 
 }  // namespace lockstep

@@ -99,8 +99,8 @@ DistributedDataset<T> whole_rounds(StageOfPtr<T> stage, Distribution how) {
   how.pads = false;
   how.explanation +=
       "replicas: each takes the next element, whole; an incomplete round is dropped\n";
-  StageOfPtr<T> like = stage;
-  return {{{std::move(stage)}, std::move(like)}, std::move(how)};
+  agree_on_pipelines(how, fingerprint(*stage), steps_of<T>({stage}, how.devices->size(), how.pads));
+  return {{std::move(stage)}, std::move(how)};
 }
 
 /// The nest that make_numpy_dataset() slices: a list of arrays is one array.
@@ -197,6 +197,8 @@ auto DistributionStrategy::distribute_dataset(F&& dataset_fn, const InputOptions
   const detail::ShardChoice choice =
       detail::choose_sharding(dataset.stage(), how.options.workers.count, how.options.workers.index,
                               detail::auto_shard_policy(*dataset.stage()));
+  how.sharding = choice.by;
+  detail::require_same_division(how, *dataset.stage());
   how.explanation = "workers: " + choice.why + "\n";
   const detail::StagePtr own =
       choice.by == detail::Sharding::data

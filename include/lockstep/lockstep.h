@@ -2,6 +2,7 @@
 #pragma once
 
 #include "lockstep/all_reduce_cross_device_ops.h"
+#include "lockstep/blas_kernels.h"
 #include "lockstep/central_storage_strategy.h"
 #include "lockstep/cluster_resolver.h"
 #include "lockstep/cluster_roles.h"
@@ -33,6 +34,7 @@
 #include "lockstep/one_device_strategy.h"
 #include "lockstep/operators.h"
 #include "lockstep/optimizer.h"
+#include "lockstep/process_memory.h"
 #include "lockstep/readers.h"
 #include "lockstep/reduce_op.h"
 #include "lockstep/reduction_to_one_device.h"

@@ -15,14 +15,18 @@ namespace lockstep {
 /// What every strategy with replicas of its own can be told.
 struct ReplicaOptions {
   Execution execution = Execution::concurrent;
-  int threads_per_replica = 1;  // libtorch's and BLAS's; another number gives other bits
+  /// Threads that libtorch and its BLAS take inside one operation of a replica. Another number
+  /// gives other bits. Default: 1 if the job has several replicas, in all its workers together. The
+  /// only replica of a job takes OMP_NUM_THREADS or at::set_num_threads() if you have set them,
+  /// else the cores that this process may use. See docs/threads.md.
+  std::optional<int> threads_per_replica = {};
   /// Seeds the generator of each replica, together with the replica's id. Default: the seed of
   /// libtorch's default generator (torch::manual_seed) when the strategy is made.
   std::optional<std::uint64_t> seed = {};
-  bool pin = true;  // replicas to cores of their own, if there are enough
-  /// The allocator of the whole process keeps what a step frees for the next one: fewer page
-  /// faults, up to a fifth of a step's time. Memory of a peak stays with the process.
-  bool keep_freed_memory = true;
+  /// Puts the threads of all replicas but the first of this process on cores of their own, one for
+  /// each of their threads; a warning if there are too few, or another job has pinned there.
+  /// Threads that a step function starts there inherit those cores. See docs/threads.md.
+  bool pin = false;
 };
 
 struct MirroredOptions {

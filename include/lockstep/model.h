@@ -59,6 +59,8 @@ void require_equal_copies(Strategy& strategy, const std::vector<torch::nn::Modul
 std::vector<Variable> parameters_as_variables(Strategy& strategy,
                                               const std::vector<torch::nn::Module*>& copies);
 
+/// Every copy's parameters become those of the chief's first copy.
+void sync_parameters(StrategyCore& core, const std::vector<torch::nn::Module*>& copies);
 void sync_buffers(StrategyCore& core, const std::vector<torch::nn::Module*>& copies,
                   BufferSync how);
 std::uint64_t digest_of(const torch::nn::Module& module);
@@ -87,12 +89,15 @@ class Model {
   /// Trainable and frozen parameters, in the module's order.
   [[nodiscard]] const std::vector<Variable>& variables() const noexcept { return *variables_; }
 
+  /// In cross-replica context, on every worker: every copy's parameters become those of replica 0.
+  /// Buffers stay as they are: sync_buffers() copies those. After weights were loaded both are
+  /// needed: torch::load(net[0], file) on the chief, then sync_parameters() and sync_buffers() on
+  /// all workers.
+  void sync_parameters() const { detail::sync_parameters(*strategy_, modules()); }
   /// In cross-replica context: every copy's buffers become those of replica 0, or their mean over
   /// all replicas (integers: replica 0's).
   void sync_buffers(BufferSync how = BufferSync::first_replica) const {
-    std::vector<torch::nn::Module*> modules;
-    for (int i = 0; i < size(); ++i) modules.push_back(&detail::module_of((*this)[i]));
-    detail::sync_buffers(*strategy_, modules, how);
+    detail::sync_buffers(*strategy_, modules(), how);
   }
   /// A digest of all parameters of a copy; equal bits, equal digests.
   [[nodiscard]] std::uint64_t digest(int replica = 0) const {
@@ -106,6 +111,12 @@ class Model {
         strategy_(std::move(strategy)) {}
 
  private:
+  [[nodiscard]] std::vector<torch::nn::Module*> modules() const {
+    std::vector<torch::nn::Module*> all;
+    for (int i = 0; i < size(); ++i) all.push_back(&detail::module_of((*this)[i]));
+    return all;
+  }
+
   std::shared_ptr<std::vector<std::unique_ptr<Net>>> copies_;
   std::shared_ptr<std::vector<Variable>> variables_;
   std::shared_ptr<detail::StrategyCore> strategy_;

@@ -59,10 +59,8 @@ class MultiWorkerMirroredStrategy : public Strategy {
   [[nodiscard]] const ClusterResolver& cluster_resolver() const noexcept { return *resolver_; }
   [[nodiscard]] Communication communication() const noexcept { return communication_; }
   [[nodiscard]] int num_workers() const noexcept;
-  /// Among the workers; the chief is 0.
+  /// Among the workers; the chief is 0. A local strategy, and an evaluator's, is its own chief.
   [[nodiscard]] int worker_index() const noexcept;
-  /// Also of a local strategy, and of an evaluator.
-  [[nodiscard]] bool is_chief() const noexcept { return worker_index() == 0; }
   [[nodiscard]] bool should_checkpoint() const noexcept { return is_chief(); }
   [[nodiscard]] bool should_save_summary() const noexcept { return is_chief(); }
   /// What connects the workers: "local", "shared memory", "tcp", ...

@@ -60,7 +60,7 @@ template <class A, class B>
 inline constexpr bool is_tuple<std::pair<A, B>> = true;
 
 template <class T>
-inline constexpr bool kNotANest = false;
+inline constexpr bool kIsANest = false;
 
 /// Calls fn(leaf) for every tensor of a nest, in order; leaves are mutable if the nest is.
 template <class N, class F>
@@ -82,9 +82,11 @@ void for_each_tensor(N& nest, F&& fn) {
     std::apply([&](auto... members) { (for_each_tensor(nest.*members, fn), ...); },
                T::lockstep_members());
   } else {
-    static_assert(kNotANest<T>,
-                  "lockstep: not a nest of tensors; a struct takes part once it has "
-                  "`static auto lockstep_members()` that returns a tuple of member pointers");
+    static_assert(kIsANest<T>,
+                  "lockstep: a value of this type is no nest of tensors (the type stands in "
+                  "kIsANest<...>). Numbers and texts cannot be combined here; a struct can once it "
+                  "names its members: static auto lockstep_members() { return "
+                  "std::tuple(&Losses::image, &Losses::text); }");
   }
 }
 

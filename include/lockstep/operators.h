@@ -1,5 +1,5 @@
 // Arithmetic on variables and mirrored values: each operand is read as in its context, the result
-// is a plain tensor. v + 1, 2 * v, v < w, -v, ...
+// is a plain tensor. v + 1, 2 * v, v < w, v == 7, v & 3, -v, ...
 #pragma once
 
 #include "lockstep/variable.h"
@@ -73,6 +73,26 @@ requires detail::TensorOperands<A, B> Tensor operator>(const A& a, const B& b) {
 template <class A, class B>
 requires detail::TensorOperands<A, B> Tensor operator>=(const A& a, const B& b) {
   return detail::operand(a) >= detail::operand(b);
+}
+template <class A, class B>
+requires detail::TensorOperands<A, B> Tensor operator==(const A& a, const B& b) {
+  return detail::operand(a) == detail::operand(b);
+}
+template <class A, class B>
+requires detail::TensorOperands<A, B> Tensor operator!=(const A& a, const B& b) {
+  return detail::operand(a) != detail::operand(b);
+}
+template <class A, class B>
+requires detail::TensorOperands<A, B> Tensor operator&(const A& a, const B& b) {
+  return detail::operand(a) & detail::operand(b);
+}
+template <class A, class B>
+requires detail::TensorOperands<A, B> Tensor operator|(const A& a, const B& b) {
+  return detail::operand(a) | detail::operand(b);
+}
+template <class A, class B>
+requires detail::TensorOperands<A, B> Tensor operator^(const A& a, const B& b) {
+  return detail::operand(a) ^ detail::operand(b);
 }
 
 template <class A>

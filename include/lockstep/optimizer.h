@@ -12,6 +12,10 @@
 // apply() is InvalidUsage, unless it is inside an Accumulation. A trainable parameter without a
 // gradient is InvalidUsage that names it, unless unused parameters are allowed.
 //
+// A strategy may have several optimizers, over the same parameters or others (docs/gan.md). A pass
+// that one of them has stepped with leaves gradients behind on the parameters of the others: their
+// own apply() uses them, discard() drops them, and so does the next backward pass.
+//
 // Variables that replicas share (CentralStorageStrategy) have no `.grad` for each of them:
 // gradients of those are computed with torch::autograd::grad() and given to apply_gradients().
 #pragma once
@@ -69,11 +73,6 @@ struct GradientOptions {
   NonFinite non_finite = NonFinite::allow;
 };
 
-struct ApplyOptions {
-  /// The summed gradients are scaled so that their norm over all parameters is at most this.
-  std::optional<double> clip_global_norm = {};
-};
-
 /// Parameters with options of their own.
 struct ParameterGroup {
   std::vector<Variable> variables;
@@ -94,6 +93,28 @@ struct OptimizerVariable {
 
 using GradientsAndVariables = std::vector<std::pair<Tensor, Variable>>;
 using ReplicaGradientsAndVariables = std::vector<std::pair<PerReplica<Tensor>, Variable>>;
+
+struct ApplyOptions {
+  /// The summed gradients are scaled so that their norm over all parameters is at most this, as
+  /// tf.clip_by_global_norm does: by limit / max(norm, limit). One of the two, or none.
+  std::optional<double> clip_global_norm = {};
+  /// The same as torch's clip_grad_norm_ does: by min(1, limit / (norm + 1e-6)).
+  std::optional<double> clip_grad_norm = {};
+  /// The result tells the norm of the summed gradients, which costs one more pass over them.
+  /// Clipping tells it anyway.
+  bool global_norm = false;
+  /// Called once on each worker with the summed gradients, before they are clipped; a variable that
+  /// no replica has a gradient for is not among them. What is written to them counts, for all
+  /// copies: every worker must write the same. They are valid during the call.
+  std::function<void(const GradientsAndVariables&)> inspect = {};
+};
+
+/// What a step has to tell; equal on all replicas of all workers.
+struct StepResult {
+  bool taken = true;  // false: skipped, see NonFinite
+  /// Of the summed gradients over all parameters, before they were clipped; if it was asked for.
+  std::optional<double> global_norm = {};
+};
 
 namespace detail {
 class OptimizerCore;
@@ -123,7 +144,8 @@ class [[nodiscard]] Accumulation {
 class Optimizer {
  public:
   /// Waits for all replicas, sums their gradients and lets every copy take the step.
-  void apply(ReplicaContext& replica, const ApplyOptions& options = {}, Here here = Here::now());
+  StepResult apply(ReplicaContext& replica, const ApplyOptions& options = {},
+                   Here here = Here::now());
   /// For optimizers that evaluate the loss several times (LBFGS): closure clears nothing, computes
   /// the loss, calls backward and gives the loss; what it gives is summed over the replicas. The
   /// result is the summed loss of the first evaluation.
@@ -137,7 +159,8 @@ class Optimizer {
   void discard(ReplicaContext& replica, Here here = Here::now());
   Accumulation accumulate();
 
-  /// This replica's, for reading; a change made to one replica alone makes copies differ.
+  /// This replica's, for reading; a change made to one replica alone makes copies differ. A group
+  /// of parameters that is added to it is InvalidUsage at the next apply().
   [[nodiscard]] torch::optim::Optimizer& local() const noexcept;
 
   Optimizer(std::shared_ptr<detail::OptimizerCore> core, int index);
@@ -177,6 +200,7 @@ class DistributedOptimizer {
   void apply_gradients(const GradientsAndVariables& pairs, Here here = Here::now()) const;
 
   /// Slots ("weight/momentum_buffer") and state of the whole, as far as steps have made it.
+  /// Unsupported for an optimizer that is not derived from one of torch's own.
   [[nodiscard]] std::vector<OptimizerVariable> variables() const;
   /// Steps taken, and steps skipped because a gradient was not finite.
   [[nodiscard]] std::int64_t iterations() const noexcept;
@@ -221,6 +245,12 @@ inline std::vector<ParameterGroup> groups_of(const std::vector<Variable>& variab
 }
 inline std::vector<ParameterGroup> groups_of(std::vector<ParameterGroup> groups) { return groups; }
 
+/// What an optimizer can be made over.
+template <class Target>
+concept OptimizerTarget = requires(const Target& target) {
+  groups_of(target);
+};
+
 std::string type_name(const std::type_info& type);
 
 }  // namespace detail
@@ -228,11 +258,25 @@ std::string type_name(const std::type_info& type);
 template <class T, class Target, class Options>
 DistributedOptimizer Strategy::optimizer(const Target& target, const Options& options,
                                          const GradientOptions& gradients) {
-  const auto make = [options](std::vector<torch::optim::OptimizerParamGroup> groups) {
-    return std::make_unique<T>(std::move(groups), options);
-  };
-  return DistributedOptimizer(detail::make_optimizer(
-      *this, detail::groups_of(target), detail::type_name(typeid(T)), make, gradients));
+  static_assert(!std::is_same_v<Target, std::vector<Tensor>>,
+                "lockstep: optimizer() is given a vector of tensors: parameters() are those of one "
+                "copy only, and the other replicas would not be trained. Give the model itself, "
+                "optimizer<T>(net, options), or net.variables()");
+  static_assert(detail::OptimizerTarget<Target> || std::is_same_v<Target, std::vector<Tensor>>,
+                "lockstep: the first argument of optimizer() is a Model that strategy.create() "
+                "made, a std::vector<Variable>, or a std::vector<ParameterGroup>; a single "
+                "replica's module (net[0]) is none of them");
+  static_assert(
+      std::is_constructible_v<T, std::vector<torch::optim::OptimizerParamGroup>, const Options&>,
+      "lockstep: the second argument of optimizer<T>() is not what T is constructed "
+      "from after its parameters: give T's own options, as SGDOptions(0.1) for SGD");
+  if constexpr (detail::OptimizerTarget<Target>) {
+    const auto make = [options](std::vector<torch::optim::OptimizerParamGroup> groups) {
+      return std::make_unique<T>(std::move(groups), options);
+    };
+    return DistributedOptimizer(detail::make_optimizer(
+        *this, detail::groups_of(target), detail::type_name(typeid(T)), make, gradients));
+  }
 }
 
 template <class T, class Target, class Options>

@@ -3,6 +3,9 @@
 //
 //   strategy.reduce(ReduceOp::mean, loss);
 //   strategy.reduce("MEAN", loss);
+//
+// TensorFlow has sum and mean. Maximum and minimum are ours: they propagate NaN, take bool too, and
+// have no gradient.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +15,18 @@ namespace lockstep {
 
 class ReduceOp {
  public:
-  enum Value : std::uint8_t { sum, mean };
+  enum Value : std::uint8_t { sum, mean, max, min };
 
-  /// InvalidUsage for a value that is neither sum nor mean.
+  /// InvalidUsage for a value or a word that is none of them.
   ReduceOp(Value value);
   ReduceOp(std::string_view word);
   ReduceOp(const char* word) : ReduceOp(std::string_view(word)) {}
 
   operator Value() const noexcept { return value_; }
-  [[nodiscard]] std::string_view name() const noexcept { return value_ == sum ? "SUM" : "MEAN"; }
+  /// "SUM", "MEAN", "MAX", "MIN".
+  [[nodiscard]] std::string_view name() const noexcept;
+  /// Whether it is one of the replicas' values, element by element.
+  [[nodiscard]] bool picks() const noexcept { return value_ == max || value_ == min; }
 
  private:
   Value value_;

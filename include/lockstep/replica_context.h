@@ -31,7 +31,9 @@ class ReplicaContext {
   ReplicaContext(const ReplicaContext&) = delete;
   ReplicaContext& operator=(const ReplicaContext&) = delete;
 
+  /// Among the replicas of all workers, and among those of this process.
   [[nodiscard]] int replica_id_in_sync_group() const;
+  [[nodiscard]] int local_replica_id() const noexcept;
   [[nodiscard]] int num_replicas_in_sync() const noexcept;
   [[nodiscard]] Strategy& strategy() const noexcept;
   [[nodiscard]] const Device& device() const noexcept;
@@ -42,7 +44,8 @@ class ReplicaContext {
 
   /// Waits until every replica is here, then calls fn once, in cross-replica context, with the
   /// arguments of all: a T as PerReplica<T>, an Agreed<T> as Mirrored<T>. A Mirrored result comes
-  /// back agreed, a PerReplica one as this replica's own, anything else as one agreed value.
+  /// back agreed, a PerReplica one as this replica's own, anything else as one agreed value, of
+  /// which every replica has its own tensors: they are copied for all but one replica.
   /// Every replica must make the same merge calls in the same order.
   template <class F>
   auto merge_call(F&& fn, Here here = Here::now()) {
@@ -74,8 +77,10 @@ class ReplicaContext {
     if constexpr (!Frame::kNothing) return std::move(*frame.result);
   }
 
-  /// Sums (averages) every tensor of a nest over all replicas. Differentiable: the gradient is
-  /// reduced the same way.
+  /// Sums (averages) every tensor of a nest over all replicas; the results are new tensors, also of
+  /// one replica. Differentiable any number of times: the gradient is reduced the same way, so
+  /// backward belongs inside a step function of the same replica, on its thread. Anywhere else it
+  /// is InvalidUsage. A maximum or minimum has no gradient: Unsupported of what requires one.
   template <class N>
   Agreed<N> all_reduce(ReduceOp op, const N& nest, Here here = Here::now()) {
     return Agreed<N>(detail::with_tensors(
@@ -87,7 +92,7 @@ class ReplicaContext {
   }
 
   /// The tensors of all replicas, concatenated along an axis in replica order. Their other
-  /// dimensions must match. Differentiable.
+  /// dimensions must match. Differentiable as all_reduce.
   Agreed<Tensor> all_gather(const Tensor& tensor, std::int64_t axis = 0, Here here = Here::now());
 
   template <class... Args>

@@ -12,7 +12,9 @@
 // are InvalidUsage. Two threads may use one strategy; their runs take turns.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -26,6 +28,7 @@
 #include "lockstep/context.h"
 #include "lockstep/cross_device_ops.h"
 #include "lockstep/detail/runtime.h"
+#include "lockstep/detail/step_arguments.h"
 #include "lockstep/input_context.h"
 #include "lockstep/reduce_op.h"
 #include "lockstep/replica_context.h"
@@ -55,12 +58,12 @@ struct NonSlotDevices {
 };
 
 namespace detail {
-/// RAII for everything that is entered: takes back what it entered when it ends.
-class ScopeState;
+template <class T>
+concept Number = std::is_arithmetic_v<T> && sizeof(T) <= sizeof(std::uint64_t);
 }  // namespace detail
 
 /// A strategy being current. Ends with the object, in the reverse order of beginning; exit() does
-/// it earlier and is InvalidUsage out of order.
+/// it earlier. Out of order exit() is InvalidUsage, names both scopes and changes nothing.
 class [[nodiscard]] Scope {
  public:
   Scope(Scope&& other) noexcept;
@@ -68,10 +71,10 @@ class [[nodiscard]] Scope {
   ~Scope();
   void exit();
 
-  explicit Scope(std::unique_ptr<detail::ScopeState> state);
+  explicit Scope(detail::ScopeId id) noexcept : id_(id) {}
 
  private:
-  std::unique_ptr<detail::ScopeState> state_;
+  detail::ScopeId id_;
 };
 
 template <class Net>
@@ -96,10 +99,22 @@ class Strategy {
   [[nodiscard]] const DeviceList& worker_devices() const;
   [[nodiscard]] const DeviceList& parameter_devices() const;
   [[nodiscard]] const std::string& name() const noexcept;
+  /// Whether this process is the one that saves, logs and prints for all: worker 0, and every
+  /// process whose strategy spans no others.
+  [[nodiscard]] bool is_chief() const noexcept;
   /// When several replicas threw: what run() did not rethrow, in replica order.
   [[nodiscard]] std::vector<std::exception_ptr> last_errors() const;
   /// The same devices and options, with threads and variables of its own.
   [[nodiscard]] std::unique_ptr<Strategy> clone() const;
+
+  /// Starts the random generator of every replica over, as a new strategy with this seed would:
+  /// replica i's from (seed, i), whatever the layout. All workers give the same seed.
+  void manual_seed(std::uint64_t seed);
+  /// The state of every replica's generator, those of all workers in the order of global replicas
+  /// (byte tensors, as libtorch lays them out); and back, in any layout with as many replicas. Of
+  /// the default strategy: libtorch's default generator.
+  [[nodiscard]] std::vector<Tensor> generator_state();
+  void set_generator_state(const std::vector<Tensor>& states);
 
   /// Makes this strategy current on this thread, in cross-replica context.
   Scope scope();
@@ -147,21 +162,35 @@ class Strategy {
   template <class F, class T>
   auto experimental_run(F&& fn, InputIterator<T>& input);
 
+  /// Waits until every worker is here. Timeout naming those that are not, after `timeout`, or the
+  /// strategy's own if it is 0. Returns at once where this process has no others.
+  void barrier(std::chrono::nanoseconds timeout = {}, Here here = Here::now());
+
+  /// The chief's value on every worker: a tensor of whatever shape and type, a text, a number. What
+  /// the other workers give is not looked at; a tensor may be undefined there.
+  [[nodiscard]] Tensor from_chief(const Tensor& value, Here here = Here::now());
+  [[nodiscard]] std::string from_chief(const std::string& value, Here here = Here::now());
+  template <detail::Number T>
+  [[nodiscard]] T from_chief(T value, Here here = Here::now());
+
   /// Combines over all replicas. The result is plain: one tensor, on the current device. A mean of
   /// integers is floating (float32 of 8 and 16 bits, float64 of 32 and 64).
   Tensor reduce(ReduceOp op, const PerReplica<Tensor>& value, Here here = Here::now());
   /// Also along an axis of each replica's tensor; a mean divides by the true count, so replicas may
-  /// have different numbers of rows, or none.
+  /// have different numbers of rows, or none. The maximum of no rows at all is the lowest value of
+  /// the type, the minimum the highest.
   Tensor reduce(ReduceOp op, const PerReplica<Tensor>& value, Along axis, Here here = Here::now());
   Tensor reduce(ReduceOp op, const PerReplica<Tensor>& value, std::span<const std::int64_t> axes,
                 Here here = Here::now());
-  /// Something that is not distributed: 0 stays 0, a mean is the value itself, a sum is refused
-  /// unless there is one replica.
+  /// Something that is not distributed, one of a worker: 0 stays 0; of one worker a mean, maximum
+  /// or minimum is the value itself, and a sum is refused unless there is one replica.
   Tensor reduce(ReduceOp op, const Tensor& value, Here here = Here::now());
   Tensor reduce(ReduceOp op, const at::Scalar& value, Here here = Here::now());
   /// Numbers and structs (MemberNest) of each replica.
   template <class T>
   auto reduce(ReduceOp op, const PerReplica<T>& value, Here here = Here::now());
+  template <class T>
+  auto reduce(ReduceOp op, const PerReplica<T>& value, Along axis, Here here = Here::now());
   template <class T, class... Rest>
   void reduce(ReduceOp, const Mirrored<T>&, const Rest&...) {
     static_assert(!sizeof(T*),
@@ -171,25 +200,30 @@ class Strategy {
 
   /// Combines, and copies to every destination: Colocated with a variable, Mirrored on devices.
   Colocated<Tensor> reduce_to(ReduceOp op, const PerReplica<Tensor>& value,
-                              const Variable& destination);
+                              const Variable& destination, Here here = Here::now());
   Mirrored<Tensor> reduce_to(ReduceOp op, const PerReplica<Tensor>& value,
-                             const Destinations& destinations);
+                             const Destinations& destinations, Here here = Here::now());
   /// Something that is not distributed, as in reduce().
-  Colocated<Tensor> reduce_to(ReduceOp op, const Tensor& value, const Variable& destination);
-  Mirrored<Tensor> reduce_to(ReduceOp op, const Tensor& value, const Destinations& destinations);
-  Colocated<Tensor> reduce_to(ReduceOp op, const at::Scalar& value, const Variable& destination);
-  Mirrored<Tensor> reduce_to(ReduceOp op, const at::Scalar& value,
-                             const Destinations& destinations);
-  template <class T, class To>
-  void reduce_to(ReduceOp, const Mirrored<T>&, const To&) {
+  Colocated<Tensor> reduce_to(ReduceOp op, const Tensor& value, const Variable& destination,
+                              Here here = Here::now());
+  Mirrored<Tensor> reduce_to(ReduceOp op, const Tensor& value, const Destinations& destinations,
+                             Here here = Here::now());
+  Colocated<Tensor> reduce_to(ReduceOp op, const at::Scalar& value, const Variable& destination,
+                              Here here = Here::now());
+  Mirrored<Tensor> reduce_to(ReduceOp op, const at::Scalar& value, const Destinations& destinations,
+                             Here here = Here::now());
+  template <class T, class To, class... Rest>
+  void reduce_to(ReduceOp, const Mirrored<T>&, const To&, const Rest&...) {
     static_assert(!sizeof(T*),
                   "lockstep: a Mirrored value is already equal on every replica; copy it with "
                   "broadcast(value.any(), destinations) instead of reducing it");
   }
   /// Many at once, in one pass over memory by all replicas' threads together.
   std::vector<Colocated<Tensor>> batch_reduce_to(
-      ReduceOp op, const std::vector<std::pair<PerReplica<Tensor>, Variable>>& pairs);
-  std::vector<Mirrored<Tensor>> batch_reduce_to(ReduceOp op, std::span<const ReducePair> pairs);
+      ReduceOp op, const std::vector<std::pair<PerReplica<Tensor>, Variable>>& pairs,
+      Here here = Here::now());
+  std::vector<Mirrored<Tensor>> batch_reduce_to(ReduceOp op, std::span<const ReducePair> pairs,
+                                                Here here = Here::now());
 
   /// Copies a tensor to every replica's device, to a variable's devices, or to those given.
   Mirrored<Tensor> broadcast(const Tensor& tensor);
@@ -197,7 +231,12 @@ class Strategy {
   Mirrored<Tensor> broadcast(const Tensor& tensor, const Destinations& destinations);
 
   /// Concatenates the replicas' tensors along an axis.
-  Tensor gather(const PerReplica<Tensor>& value, std::int64_t axis = 0);
+  Tensor gather(const PerReplica<Tensor>& value, std::int64_t axis = 0, Here here = Here::now());
+  /// The texts of all workers, in the order of workers: one of each, or as many as each has; or one
+  /// of each replica.
+  std::vector<std::string> gather(const std::string& text, Here here = Here::now());
+  std::vector<std::string> gather(const std::vector<std::string>& texts, Here here = Here::now());
+  std::vector<std::string> gather(const PerReplica<std::string>& texts, Here here = Here::now());
 
   /// Runs fn(component, args...) for each copy of the variable, each on its replica's thread,
   /// without recording for autograd. Arguments: Colocated and Mirrored values and other variables
@@ -271,7 +310,10 @@ class Strategy {
   Tensor fetch_component(const DeviceList& devices, const std::vector<Tensor>& values,
                          const Device& device, const FetchFunction& fn);
   coll::Work grouped(std::string_view label);
+  [[nodiscard]] std::uint64_t word_from_chief(std::uint64_t word, Here here);
   PerReplica<Tensor> as_tensors(std::vector<Tensor> each) const;
+  template <class T, class F>
+  T reduce_leaves(const PerReplica<T>& value, F&& reduce_leaf);
 
   std::shared_ptr<detail::StrategyCore> core_;
 };
@@ -287,12 +329,10 @@ template <class F, class... Args>
 decltype(auto) call_step(F& fn, ReplicaContext& replica, Args&&... args) {
   if constexpr (std::is_invocable_v<F&, ReplicaContext&, Args&&...>) {
     return fn(replica, std::forward<Args>(args)...);
-  } else {
-    static_assert(std::is_invocable_v<F&, Args&&...>,
-                  "lockstep: the step function cannot be called with these arguments: it takes "
-                  "([ReplicaContext&,] args...), where a PerReplica<T> arrives as const T&, a "
-                  "Mirrored<T> as Agreed<T>, and what all replicas share is const");
+  } else if constexpr (std::is_invocable_v<F&, Args&&...>) {
     return fn(std::forward<Args>(args)...);
+  } else {
+    refuse_step_arguments<F, Args&&...>();
   }
 }
 
@@ -359,6 +399,28 @@ auto Strategy::distribute_values_from_function(F&& fn) {
   return detail::Regroup<R, locality::PerReplica>::from(std::move(values), devices);
 }
 
+template <detail::Number T>
+T Strategy::from_chief(T value, Here here) {
+  std::uint64_t word = 0;
+  std::memcpy(&word, &value, sizeof(value));
+  word = word_from_chief(word, here);
+  std::memcpy(&value, &word, sizeof(value));
+  return value;
+}
+
+template <class T, class F>
+T Strategy::reduce_leaves(const PerReplica<T>& value, F&& reduce_leaf) {
+  std::vector<std::vector<Tensor>> each;
+  for (int i = 0; i < value.size(); ++i) each.push_back(detail::tensors_of(value[i]));
+  std::vector<Tensor> reduced;
+  for (std::size_t k = 0; k < each[0].size(); ++k) {
+    std::vector<Tensor> leaf;
+    for (const auto& tensors : each) leaf.push_back(tensors.at(k));
+    reduced.push_back(reduce_leaf(as_tensors(std::move(leaf))));
+  }
+  return detail::with_tensors(T(value[0]), reduced);
+}
+
 template <class T>
 auto Strategy::reduce(ReduceOp op, const PerReplica<T>& value, Here here) {
   if constexpr (std::is_arithmetic_v<T>) {
@@ -366,16 +428,18 @@ auto Strategy::reduce(ReduceOp op, const PerReplica<T>& value, Here here) {
     for (int i = 0; i < value.size(); ++i) each.push_back(detail::scalar_tensor(value[i]));
     return reduce(op, as_tensors(std::move(each)), here);
   } else {
-    std::vector<std::vector<Tensor>> each;
-    for (int i = 0; i < value.size(); ++i) each.push_back(detail::tensors_of(value[i]));
-    std::vector<Tensor> reduced;
-    for (std::size_t k = 0; k < each[0].size(); ++k) {
-      std::vector<Tensor> leaf;
-      for (const auto& tensors : each) leaf.push_back(tensors.at(k));
-      reduced.push_back(reduce(op, as_tensors(std::move(leaf)), here));
-    }
-    return detail::with_tensors(T(value[0]), reduced);
+    return reduce_leaves(value,
+                         [&](const PerReplica<Tensor>& leaf) { return reduce(op, leaf, here); });
   }
+}
+
+template <class T>
+auto Strategy::reduce(ReduceOp op, const PerReplica<T>& value, Along axis, Here here) {
+  static_assert(!std::is_arithmetic_v<T>,
+                "lockstep: reduce(op, value, along(axis)) of a number of each replica: it has no "
+                "axis; say reduce(op, value)");
+  return reduce_leaves(
+      value, [&](const PerReplica<Tensor>& leaf) { return reduce(op, leaf, axis, here); });
 }
 
 template <class F, class... Args>

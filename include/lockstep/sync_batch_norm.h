@@ -4,9 +4,10 @@
 //
 // In training, mean and variance are those of the whole batch: the replicas may have different
 // numbers of rows, or none. Gradients flow through the statistics, as they do in one replica with
-// all rows. In evaluation, and outside of a strategy, it is torch::nn::BatchNorm. A step with it
-// meets twice forward and twice backward, so it belongs inside a step function, with its backward
-// pass. Options, names of parameters and buffers are torch::nn::BatchNorm's, so checkpoints fit.
+// all rows; second derivatives, too. In evaluation, with one replica, and outside of a strategy, it
+// is torch::nn::BatchNorm. Otherwise all replicas meet once in the forward pass and once in the
+// backward pass, so both belong inside the step function; backward anywhere else is InvalidUsage.
+// Options, names of parameters and buffers are torch::nn::BatchNorm's, so checkpoints fit.
 #pragma once
 
 // clang-format off

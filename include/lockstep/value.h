@@ -107,8 +107,46 @@ class Distributed {
       requires(std::is_same_v<L, locality::Mirrored> || std::is_same_v<L, locality::PerReplica>) {
     return any();
   }
+  /// What is called on a tensor first, of the value that all replicas have: item<double>(). A
+  /// per-replica one is refused in one sentence.
+  template <class Number = void>
+  [[nodiscard]] auto item() const {
+    static_assert(kEqualEverywhere,
+                  "lockstep: item() of a PerReplica value: there is one on each replica. Reduce it "
+                  "first: strategy.reduce(ReduceOp::mean, value).item<double>(); or read that of "
+                  "one replica: value[0].item<double>()");
+    if constexpr (kEqualEverywhere && std::is_void_v<Number>) {
+      return any().item();
+    } else if constexpr (kEqualEverywhere) {
+      return any().template item<Number>();
+    }
+  }
+  template <class... Args>
+  [[nodiscard]] T mean(const Args&... args) const {
+    refuse_tensor_call();
+    if constexpr (kEqualEverywhere) return any().mean(args...);
+  }
+  template <class... Args>
+  [[nodiscard]] T sum(const Args&... args) const {
+    refuse_tensor_call();
+    if constexpr (kEqualEverywhere) return any().sum(args...);
+  }
+  template <class... Args>
+  void backward(const Args&... args) const {
+    static_assert(kEqualEverywhere,
+                  "lockstep: backward() of a PerReplica value: each replica calls it on its own "
+                  "loss inside the step function, before apply()");
+    if constexpr (kEqualEverywhere) any().backward(args...);
+  }
 
  private:
+  static void refuse_tensor_call() {
+    static_assert(kEqualEverywhere,
+                  "lockstep: sum() or mean() of a PerReplica value: there is a tensor on each "
+                  "replica. Combine them with strategy.reduce(ReduceOp::mean, value, along(0)), or "
+                  "take that of one replica: value[0]");
+  }
+
   struct Slot {  // keeps bool addressable
     T value;
   };

@@ -1,7 +1,5 @@
 #include "lockstep/detail/background.h"
 
-#include <ATen/Parallel.h>
-
 #include <chrono>
 #include <deque>
 #include <thread>
@@ -11,20 +9,15 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/thread.h"
-
-// Of the OpenMP that libtorch uses, if it does.
-extern "C" void omp_set_num_threads(int) __attribute__((weak));
+#include "tensor/operator_threads.h"
 
 namespace lockstep::detail {
 
 namespace {
 
-/// For the calling thread: no teams of threads for one operation. Elements are small, the cores are
-/// the replicas', and the threads of a team keep theirs busy while they wait.
-void one_thread_per_operation() {
-  at::get_num_threads();  // libtorch sets the thread up now, and not over our setting later
-  if (omp_set_num_threads != nullptr) omp_set_num_threads(1);
-}
+/// No teams of threads for one operation: elements are small, the cores are the replicas', and the
+/// threads of a team keep theirs busy while they wait.
+constexpr int kThreadsPerOperation = 1;
 
 // Waits for user code (a map function, a read) may be as long as that takes; a line now and then
 // tells who is waiting.
@@ -55,7 +48,7 @@ Feeder::Feeder(std::size_t capacity, std::function<bool()> produce)
   state.thread = start_thread(
       "ls-input",
       [&state, capacity, produce = std::move(produce)](const std::stop_token& stop) {
-        one_thread_per_operation();
+        tensor::set_operator_threads(kThreadsPerOperation);
         for (;;) {
           // Ended by the consumer, who takes an item or drops the feeder.
           const bool room =
@@ -120,7 +113,7 @@ WorkerPool::WorkerPool(int threads) : state_(std::make_unique<State>()) {
     state.threads.push_back(start_thread(
         "ls-map",
         [&state](const std::stop_token& stop) {
-          one_thread_per_operation();
+          tensor::set_operator_threads(kThreadsPerOperation);
           // Ended by a job or by the end of the pool.
           while (state.gate.wait([&] { return state.count.load() > 0; }, Deadline::never(), {},
                                  stop)) {

@@ -31,8 +31,7 @@ Tensor range_element(std::int64_t value) { return at::scalar_tensor(value, at::k
 void wrong_cardinality(std::int64_t expected, std::int64_t found, bool more) {
   throw DataError(fmt::format("assert_cardinality: {} elements were promised, but there are {}{}",
                               expected == kInfinite ? "infinitely many" : std::to_string(expected),
-                              more ? "at least " : "", found),
-                  Code::failed_precondition);
+                              more ? "at least " : "", found));
 }
 
 void require_at_least(const char* method, const char* what, std::int64_t value,
@@ -50,10 +49,11 @@ void require_shard(std::int64_t count, std::int64_t index) {
   }
 }
 
-void require_same_pipeline(const DatasetPosition& position, const Stage& stage) {
-  if (position.fingerprint != fingerprint(stage)) {
+void require_same_pipeline(const DatasetPosition& position, std::uint64_t fingerprint,
+                           const std::string& explanation) {
+  if (position.fingerprint != fingerprint) {
     throw InvalidUsage(
-        fmt::format("the position is of another dataset; this one is\n{}", explain(stage)));
+        fmt::format("the position is of another dataset; this one is\n{}", explanation));
   }
 }
 
@@ -67,20 +67,23 @@ void position_beyond_end(const DatasetPosition& position, std::uint64_t found) {
 }  // namespace detail
 
 std::string DatasetPosition::to_string() const {
-  return fmt::format("pass {} delivered {} of {:016x}", pass, delivered, fingerprint);
+  return fmt::format("pass {} delivered {} of {:016x}{}", pass, delivered, fingerprint,
+                     errors == 0 ? "" : fmt::format(" errors {}", errors));
 }
 
 DatasetPosition DatasetPosition::parse(const std::string& text) {
   unsigned long long pass = 0;
   unsigned long long delivered = 0;
   unsigned long long fingerprint = 0;
+  unsigned long long errors = 0;
   int read = 0;
-  if (std::sscanf(text.c_str(), "pass %llu delivered %llu of %16llx%n", &pass, &delivered,
-                  &fingerprint, &read) != 3 ||
-      static_cast<std::size_t>(read) != text.size()) {
+  int whole = 0;
+  const int found = std::sscanf(text.c_str(), "pass %llu delivered %llu of %16llx%n errors %llu%n",
+                                &pass, &delivered, &fingerprint, &read, &errors, &whole);
+  if (found < 3 || static_cast<std::size_t>(found == 4 ? whole : read) != text.size()) {
     throw ConfigError(fmt::format("\"{}\" is no position of a dataset", text));
   }
-  return {pass, delivered, fingerprint};
+  return {pass, delivered, fingerprint, errors};
 }
 
 namespace data {

@@ -32,17 +32,33 @@ template <class T>
 class ReaderStage final : public Transform<ReaderStage<T>, std::string, T> {
  public:
   using Open = std::function<std::unique_ptr<FileElements<T>>(const std::string& file)>;
+  /// Elements of a file, as far as they can be counted without reading it.
+  using Count = std::function<std::int64_t(const std::string& file)>;
   ReaderStage(StageOfPtr<std::string> files, Open open, std::optional<ElementSpec> spec,
-              std::string text)
+              std::string text, Count count = nullptr)
       : Transform<ReaderStage, std::string, T>(std::move(files)),
         open_(std::move(open)),
         spec_(std::move(spec)),
-        text_(std::move(text)) {}
+        text_(std::move(text)),
+        count_(std::move(count)) {}
 
   [[nodiscard]] Stage::Role role() const noexcept override { return Stage::Role::reader; }
   [[nodiscard]] std::string describe() const override { return text_; }
   [[nodiscard]] std::int64_t cardinality() const override {
-    return this->input().cardinality() == 0 ? 0 : kUnknownCardinality;
+    const std::int64_t files = this->input().cardinality();
+    if (files == 0) return 0;
+    if (files < 0 || !count_) return kUnknownCardinality;
+    std::int64_t all = 0;
+    try {
+      for (const auto& file : this->input().first_strings(static_cast<std::size_t>(files))) {
+        const std::int64_t own = count_(file);
+        if (own == kUnknownCardinality) return own;
+        all += own;
+      }
+    } catch (const Error&) {  // a file that cannot be read is an error when its turn comes
+      return kUnknownCardinality;
+    }
+    return all;
   }
   [[nodiscard]] std::optional<ElementSpec> static_spec() const override { return spec_; }
   [[nodiscard]] StreamPtr<T> open(const Opening& opening) const override {
@@ -66,17 +82,20 @@ class ReaderStage final : public Transform<ReaderStage<T>, std::string, T> {
       }
       return std::nullopt;
     }
-    std::uint64_t skip(std::uint64_t count) override {
-      std::uint64_t skipped = 0;
-      while (skipped < count) {
+    Skipped skip(std::uint64_t count, Skip) override {
+      Skipped skipped;
+      while (skipped.places < count) {
         try {
           if (!open_next()) break;
+          skipped.places += file_->skip(count - skipped.places);
+          if (skipped.places < count) file_.reset();
+        } catch (const SystemError&) {  // what cannot be opened or read has one place
+          skipped.count_lost_file();
+          file_.reset();
         } catch (const DataError&) {
-          ++skipped;  // its one place
-          continue;
+          ++skipped.places;
+          file_.reset();
         }
-        skipped += file_->skip(count - skipped);
-        if (skipped < count) file_.reset();
       }
       return skipped;
     }
@@ -100,6 +119,7 @@ class ReaderStage final : public Transform<ReaderStage<T>, std::string, T> {
   Open open_;
   std::optional<ElementSpec> spec_;
   std::string text_;
+  Count count_;
 };
 
 }  // namespace lockstep::detail

@@ -11,6 +11,7 @@
 #include "format/file_patterns.h"
 #include "format/fixed_length.h"
 #include "format/lines.h"
+#include "input/file_bytes.h"
 #include "input/file_stream.h"
 
 namespace lockstep {
@@ -180,9 +181,21 @@ class TfRecordFile final : public FileElements<Record> {
   RecordReader reader_;
 };
 
-Dataset<Record> records(const Files& files, RecordStage::Open open, std::string text) {
-  return Dataset<Record>(
-      std::make_shared<RecordStage>(files.stage(), std::move(open), std::nullopt, std::move(text)));
+Dataset<Record> records(const Files& files, RecordStage::Open open, std::string text,
+                        RecordStage::Count count = nullptr) {
+  return Dataset<Record>(std::make_shared<RecordStage>(files.stage(), std::move(open), std::nullopt,
+                                                       std::move(text), std::move(count)));
+}
+
+/// Of a file that is not packed and has whole records.
+std::int64_t count_records(const std::string& file, const FixedLengthOptions& options) {
+  const std::uint64_t around = options.header_bytes + options.footer_bytes;
+  const std::uint64_t bytes = FileBytes(file).size();
+  if (options.compression != Compression::none || bytes < around ||
+      (bytes - around) % options.record_bytes != 0) {
+    return kUnknownCardinality;
+  }
+  return static_cast<std::int64_t>((bytes - around) / options.record_bytes);
 }
 
 }  // namespace
@@ -234,7 +247,8 @@ Dataset<std::string> fixed_length_records(const Files& files, const FixedLengthO
                                                            .record_bytes = options.record_bytes,
                                                            .footer_bytes = options.footer_bytes}));
       },
-      fmt::format("fixed_length_records({} bytes)", options.record_bytes));
+      fmt::format("fixed_length_records({} bytes)", options.record_bytes),
+      [options](const std::string& file) { return count_records(file, options); });
 }
 
 }  // namespace data

@@ -199,6 +199,7 @@ class TokenWindowsOfFile final : public detail::FileElements<Tensor> {
     at_ += passed;
     return passed;
   }
+  [[nodiscard]] std::uint64_t windows() const noexcept { return count_; }
 
  private:
   TokenWindowsOfFile(const FileBytes& bytes, const std::string& file, const TokenOptions& options)
@@ -235,7 +236,10 @@ Dataset<Tensor> tokens(const Files& files, const TokenOptions& given) {
       },
       ElementSpec{{at::kLong, {options.length}}},
       fmt::format("tokens({}, {} from every {}th on)", format::to_string(format_type(options.type)),
-                  options.length, options.stride)));
+                  options.length, options.stride),
+      [options](const std::string& file) {
+        return static_cast<std::int64_t>(TokenWindowsOfFile(file, options).windows());
+      }));
 }
 
 }  // namespace lockstep::data

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "lockstep/detail/stage_batch.h"
 #include "lockstep/error.h"
@@ -177,11 +178,39 @@ Leaves even_slice(const Leaves& batch, int k, int n) {
   for (const Tensor& tensor : batch) {
     if (tensor.dim() == 0) rows_of(batch, "distribute");
     const std::int64_t rows = tensor.size(0);
-    const std::int64_t share = (rows + n - 1) / n;
-    const std::int64_t begin = std::min(k * share, rows);
-    part.push_back(tensor.slice(0, begin, std::min(begin + share, rows)));
+    const auto first_row = [&](std::int64_t slice) {
+      return slice * (rows / n) + std::min(slice, rows % n);
+    };
+    part.push_back(tensor.slice(0, first_row(k), first_row(k + 1)));
   }
   return part;
+}
+
+std::vector<std::int64_t> even_sizes(std::int64_t rows, std::size_t n) {
+  const auto parts = static_cast<std::int64_t>(n);
+  std::vector<std::int64_t> sizes(n, rows / parts);
+  for (std::int64_t k = 0; k < rows % parts; ++k) ++sizes[static_cast<std::size_t>(k)];
+  return sizes;
+}
+
+std::int64_t rebatched_count(std::int64_t rows, const std::vector<std::int64_t>& sizes,
+                             std::size_t together, bool drop_remainder) {
+  // Behind this many steps the sizes come in the same turn again.
+  const std::size_t round = std::lcm(sizes.size(), together) / together;
+  std::vector<std::int64_t> wanted(round, 0);  // rows by step
+  for (std::size_t i = 0; i < round * together; ++i) {
+    wanted[i / together] += sizes[i % sizes.size()];
+  }
+  const std::int64_t whole = std::accumulate(wanted.begin(), wanted.end(), std::int64_t{0});
+  if (whole == 0) return 0;
+  std::int64_t steps = rows / whole * static_cast<std::int64_t>(round);
+  std::int64_t left = rows % whole;
+  for (std::size_t step = 0; left > 0; ++step) {
+    if (drop_remainder && left < wanted[step]) break;
+    left -= wanted[step];
+    ++steps;
+  }
+  return steps * static_cast<std::int64_t>(together);
 }
 
 Leaves select_row(const Leaves& batch, std::int64_t row) {
@@ -189,6 +218,15 @@ Leaves select_row(const Leaves& batch, std::int64_t row) {
   element.reserve(batch.size());
   for (const Tensor& tensor : batch) element.push_back(tensor.select(0, row));
   return element;
+}
+
+Leaves cloned(const Leaves& leaves) {
+  Leaves copies;
+  copies.reserve(leaves.size());
+  for (const Tensor& tensor : leaves) {
+    copies.push_back(tensor.defined() ? tensor.clone() : tensor);
+  }
+  return copies;
 }
 
 ElementSpec spec_of(const Leaves& element) {

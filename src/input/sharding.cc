@@ -187,8 +187,7 @@ std::optional<std::int64_t> known_batch_size(const Stage& stage) {
 std::vector<std::int64_t> batch_sizes(std::int64_t global, int workers, int worker,
                                       int replicas_per_worker) {
   const int replicas = workers * replicas_per_worker;
-  std::vector<std::int64_t> sizes(static_cast<std::size_t>(replicas), global / replicas);
-  for (std::int64_t k = 0; k < global % replicas; ++k) ++sizes[static_cast<std::size_t>(k)];
+  std::vector<std::int64_t> sizes = even_sizes(global, static_cast<std::size_t>(replicas));
   // Each worker begins with its own replicas.
   std::rotate(sizes.begin(),
               sizes.begin() + static_cast<std::ptrdiff_t>(worker) * replicas_per_worker,

@@ -16,6 +16,14 @@ void explain_into(std::string& text, const Stage& stage, std::size_t depth) {
   for (const StagePtr& input : inputs) explain_into(text, *input, inner);
 }
 
+void signatures_into(std::vector<std::string>& lines, const Stage& stage, std::size_t depth) {
+  const std::string own = stage.signature();
+  if (!own.empty()) lines.push_back(std::string(2 * depth, ' ') + own);
+  const std::vector<StagePtr> inputs = stage.inputs();
+  const std::size_t inner = inputs.size() == 1 ? depth : depth + 1;
+  for (const StagePtr& input : inputs) signatures_into(lines, *input, inner);
+}
+
 }  // namespace
 
 std::string explain(const Stage& stage) {
@@ -32,9 +40,18 @@ std::uint64_t mix(std::uint64_t a, std::uint64_t b) noexcept {
   return z ^ (z >> 31);
 }
 
+std::vector<std::string> signatures(const Stage& stage) {
+  std::vector<std::string> lines;
+  signatures_into(lines, stage, 0);
+  return lines;
+}
+
 std::uint64_t fingerprint(const Stage& stage) {
   std::uint64_t value = 0;
-  for (const char c : explain(stage)) value = mix(value, static_cast<unsigned char>(c));
+  for (const std::string& line : signatures(stage)) {
+    for (const char c : line) value = mix(value, static_cast<unsigned char>(c));
+    value = mix(value, '\n');
+  }
   return value;
 }
 

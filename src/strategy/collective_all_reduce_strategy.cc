@@ -184,7 +184,7 @@ std::vector<coll::Work> CollectiveAllReduceStrategy::experimental_finalize() {
   const std::unique_ptr<Strategy> leaving = std::move(impl_->strategy);
   impl_->left = true;
   if (detail::Workers* workers = leaving->core().workers()) {
-    workers->session().barrier({.name = "experimental_finalize"});
+    workers->barrier("experimental_finalize");
   }
   return {};
 }

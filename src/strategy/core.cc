@@ -2,17 +2,17 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdlib>
 #include <new>
 
 #include "base/log.h"
 #include "lockstep/all_reduce_cross_device_ops.h"
-#include "strategy/operator_threads.h"
 #include "strategy/run.h"
-#include "sys/memory.h"
 #include "sys/pages.h"
 #include "tensor/blas.h"
+#include "tensor/operator_threads.h"
 
 namespace lockstep::detail {
 
@@ -31,15 +31,14 @@ std::shared_ptr<void> block_of_this_process(std::size_t bytes) {
 StrategyCore::StrategyCore(CoreOptions options)
     : options_(std::move(options)),
       devices_(std::make_shared<const DeviceList>(options_.worker_devices)) {
-  if (options_.replicas.threads_per_replica < 1) {
+  if (options_.replicas.threads_per_replica && *options_.replicas.threads_per_replica < 1) {
     throw InvalidUsage(fmt::format("{}: threads_per_replica must be at least 1, not {}", name(),
-                                   options_.replicas.threads_per_replica));
+                                   *options_.replicas.threads_per_replica));
   }
-  const std::uint64_t seed =
-      options_.replicas.seed.value_or(at::detail::getDefaultCPUGenerator().current_seed());
-  for (int i = 0; i < replicas(); ++i) generators_.emplace_back(seed, first_replica() + i);
+  seed_ = options_.replicas.seed.value_or(at::detail::getDefaultCPUGenerator().current_seed());
+  for (int i = 0; i < replicas(); ++i) generators_.emplace_back(seed_, first_replica() + i);
   if (!options_.cross_device_ops) {
-    chose_ops_ = true;
+    options_.chose_ops = true;
     options_.cross_device_ops =
         default_cross_device_ops(options_.worker_devices, options_.device_table);
   }
@@ -48,41 +47,70 @@ StrategyCore::StrategyCore(CoreOptions options)
       const coll::Memory memory = workers()->session().allocate(bytes);
       return std::shared_ptr<void>(memory.data(), [memory](void*) {});
     });
-  } else if (replicas() > 1 && options_.replicas.keep_freed_memory) {
+  } else if (replicas() > 1) {
     placed_memory_ = std::make_unique<tensor::PlacedMemory>(block_of_this_process);
   }
-  if (options_.replicas.keep_freed_memory && !is_default()) sys::keep_freed_memory();
   if (!is_default()) {
-    tensor::prepare_blas(tensor::BlasUse::here(replicas(), options_.replicas.threads_per_replica));
+    threads_per_replica_ = options_.replicas.threads_per_replica.value_or(
+        replicas_in_sync() == 1 ? tensor::default_operator_threads() : 1);
+    tensor::warn_about_blas(tensor::BlasUse::here(replicas(), threads_per_replica_));
   }
 }
 
 StrategyCore::~StrategyCore() = default;
 
 void StrategyCore::choose_ops_by_links() {
-  if (!chose_ops_) return;
+  if (!options_.chose_ops) return;
   options_.cross_device_ops =
       choose_cross_device_ops(options_.worker_devices, options_.device_table);
 }
 
 Strategy& StrategyCore::strategy() const {
-  if (strategy_ == nullptr) {
-    throw InvalidUsage(fmt::format("the {} of this variable is gone", name()),
+  Strategy* const strategy = strategy_.load();
+  if (strategy == nullptr) {
+    throw InvalidUsage(fmt::format("this {} is gone: a strategy must outlive its scopes, "
+                                   "set_strategy() and every use of its variables but reading",
+                                   name()),
                        Code::failed_precondition);
   }
-  return *strategy_;
+  return *strategy;
 }
 
 Lanes& StrategyCore::lanes() {
   const MutexLock lock(mutex_);
   if (!lanes_) {
-    std::vector<sys::CpuSet> cores;
-    if (options_.replicas.pin)
-      cores = sys::cores_for(replicas(),
-                             workers() != nullptr ? workers()->index_on_host() * replicas() : 0);
-    lanes_ = std::make_unique<Lanes>(replicas(), "ls-lane", std::move(cores));
+    lanes_ = std::make_unique<Lanes>(LaneOptions{.count = replicas(),
+                                                 .name = "ls-lane",
+                                                 .threads = threads_per_replica_,
+                                                 .cores = cores_to_pin()});
   }
   return *lanes_;
+}
+
+std::vector<sys::CpuSet> StrategyCore::cores_to_pin() {
+  if (!options_.replicas.pin) return {};
+  const int own = replicas() * threads_per_replica_;
+  const int before = workers() != nullptr ? workers()->index_on_host() * own : 0;
+  const sys::Topology machine = sys::Topology::read();
+  std::vector<sys::CpuSet> cores =
+      machine.cores_for({.lanes = replicas(), .threads = threads_per_replica_, .before = before});
+  if (cores.empty()) {
+    log_warning(
+        "{}: replicas are not pinned: {} of {} threads need {} cores after the first {}, and this "
+        "process may use {}",
+        name(), replicas(), threads_per_replica_, own, before, machine.usable_cores());
+    return {};
+  }
+  leased_cores_ = sys::CoreLease::take(cores);
+  if (!leased_cores_) {
+    log_warning(
+        "{}: replicas are not pinned: processors among {} cannot be reserved, most likely because "
+        "another strategy of this host has pinned threads there. Give each job cores of its own "
+        "(taskset, cgroups), or leave replicas.pin off",
+        name(), fmt::join(cores, ", "));
+    return {};
+  }
+  return cores;
 }
 
 void StrategyCore::on_lanes(const std::function<void(int)>& work) {
@@ -91,6 +119,7 @@ void StrategyCore::on_lanes(const std::function<void(int)>& work) {
     const tensor::PlacedMemory::Scope nowhere(nullptr);
     work(lane);
   };
+  const tensor::OperatorThreads threads(threads_per_replica_);  // the caller's is lane 0
   if (replicas() == 1) {
     without_gradients(0);
     return;
@@ -123,16 +152,14 @@ void run_inline(StrategyCore& core, const RunOptions& options,
                      .global_batch_size = options.global_batch_size};
   ReplicaContext context(state);
   ThreadContext inside = thread_context();
-  inside.modes.push_back({&core, &context});
+  inside.modes.push_back({core.shared_from_this(), &context});
   if (!core.is_default()) inside.device = state.device.str();
   const ContextSwap in_replica(std::move(inside));
   std::optional<tensor::ReplicaGenerator::Scope> random;
-  std::optional<OperatorThreads> threads;
   std::optional<tensor::PlacedMemory::Scope> gradients;
   if (!core.is_default()) {
     random.emplace(core.generator(0));
     gradients.emplace(core.placed_memory());
-    threads.emplace(core.options().replicas.threads_per_replica);
   }
   body(context);
 }
@@ -163,10 +190,12 @@ void run_replicas(Strategy& strategy, const RunOptions& options,
         Code::failed_precondition);
   }
   try {
+    // Code that knows no strategy stays concurrent.
+    std::optional<Leading> leading;
+    if (!core.is_default()) leading.emplace(core.leadership(), core.name());
     if (core.replicas() == 1) {
       run_inline(core, options, body);
     } else {
-      const Leading leading(core.leadership(), core.name());
       Run run(core, options, body);
       run.execute();
     }
@@ -198,7 +227,7 @@ void merge(ReplicaContext& replica, const MergeCall& call) {
   }
   // The only replica meets itself.
   ThreadContext cross = thread_context();
-  cross.modes.push_back({state.core, nullptr});
+  cross.modes.push_back({state.core->shared_from_this(), nullptr});
   const ContextSwap in_merge(std::move(cross));
   const tensor::ReplicaGenerator::Pause process_wide;
   const tensor::PlacedMemory::Scope no_gradients(nullptr);

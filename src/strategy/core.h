@@ -2,8 +2,10 @@
 // the Strategy object.
 #pragma once
 
+#include <atomic>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "strategy/lanes.h"
 #include "strategy/thread_context.h"
 #include "strategy/workers.h"
+#include "sys/core_lease.h"
 #include "tensor/placed_memory.h"
 #include "tensor/randomness.h"
 #include "tensor/result_memory.h"
@@ -19,6 +22,7 @@
 namespace lockstep::detail {
 
 class Run;
+class OptimizerList;  // of the train layer
 
 /// Where variables live.
 enum class Placement {
@@ -33,12 +37,13 @@ struct CoreOptions {
   DeviceList parameter_devices;
   Placement placement = Placement::mirrored;
   std::shared_ptr<CrossDeviceOps> cross_device_ops;
+  bool chose_ops = false;  // cross_device_ops is the default, not the user's
   ReplicaOptions replicas;
   DeviceTable device_table;
   std::shared_ptr<Workers> workers;  // null: this process is alone
 };
 
-class StrategyCore {
+class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
  public:
   explicit StrategyCore(CoreOptions options);
   ~StrategyCore();
@@ -55,6 +60,8 @@ class StrategyCore {
   [[nodiscard]] int replicas_in_sync() const noexcept {
     return options_.workers ? options_.workers->replicas() : replicas();
   }
+  /// Inside an operation; 0 for the default strategy, which changes nothing.
+  [[nodiscard]] int threads_per_replica() const noexcept { return threads_per_replica_; }
   [[nodiscard]] int first_replica() const noexcept {
     return options_.workers ? options_.workers->first_replica() : 0;
   }
@@ -62,6 +69,10 @@ class StrategyCore {
   [[nodiscard]] Workers* workers() const noexcept { return options_.workers.get(); }
   [[nodiscard]] const SharedDevices& devices() const noexcept { return devices_; }
   [[nodiscard]] CrossDeviceOps& ops() const noexcept { return *options_.cross_device_ops; }
+  /// Whether the user has given them: then they sum gradients, too.
+  [[nodiscard]] bool has_users_ops() const noexcept {
+    return !options_.chose_ops && workers() == nullptr;
+  }
   /// Looks at the links between GPUs, unless the user has given ops. Not while something runs.
   void choose_ops_by_links();
   /// Only the strategy that is current where no other is.
@@ -70,18 +81,21 @@ class StrategyCore {
   /// The Strategy object; InvalidUsage after it is gone.
   [[nodiscard]] Strategy& strategy() const;
   void set_strategy(Strategy* strategy) noexcept { strategy_ = strategy; }
+  [[nodiscard]] bool is_gone() const noexcept { return strategy_.load() == nullptr; }
 
   /// Started with the first use.
   Lanes& lanes();
   Leadership& leadership() noexcept { return leadership_; }
+  /// Of all generators; the same on all workers.
+  [[nodiscard]] std::uint64_t seed() const noexcept { return seed_; }
   tensor::ReplicaGenerator& generator(int replica) {
     return generators_[static_cast<std::size_t>(replica)];
   }
 
   tensor::ResultMemory& result_memory() noexcept { return result_memory_; }
-  /// Where large gradients lie: in the workers' memory, which those of one host read in place; or,
-  /// of several replicas in a process that is alone, in blocks that are kept. Null if there is
-  /// neither.
+  /// Where large gradients lie, if this process's memory is tuned (lockstep/process_memory.h): in
+  /// the workers' memory, which those of one host read in place; or, of several replicas in a
+  /// process that is alone, in blocks that are kept. Null if there is neither.
   [[nodiscard]] tensor::PlacedMemory* placed_memory() const noexcept {
     return placed_memory_.get();
   }
@@ -89,19 +103,28 @@ class StrategyCore {
   /// Runs work(lane) on all lanes together, in cross-replica context; inline with one replica.
   void on_lanes(const std::function<void(int)>& work);
 
+  /// The optimizers made by this strategy; null before the first one.
+  std::shared_ptr<OptimizerList>& optimizers() noexcept { return optimizers_; }
+
   void set_last_errors(std::vector<std::exception_ptr> errors);
   [[nodiscard]] std::vector<std::exception_ptr> last_errors() const;
 
  private:
+  /// Of the lanes, one set each; empty: not pinned.
+  std::vector<sys::CpuSet> cores_to_pin() REQUIRES(mutex_);
+
   CoreOptions options_;
-  bool chose_ops_ = false;  // not the user
+  int threads_per_replica_ = 0;
   SharedDevices devices_;
-  Strategy* strategy_ = nullptr;
+  std::atomic<Strategy*> strategy_ = nullptr;
+  std::uint64_t seed_ = 0;
   std::vector<tensor::ReplicaGenerator> generators_;
+  std::shared_ptr<OptimizerList> optimizers_;
   tensor::ResultMemory result_memory_;
   std::unique_ptr<tensor::PlacedMemory> placed_memory_;
   Leadership leadership_;
   mutable Mutex mutex_;
+  std::optional<sys::CoreLease> leased_cores_ GUARDED_BY(mutex_);  // of lanes_, if pinned
   std::unique_ptr<Lanes> lanes_ GUARDED_BY(mutex_);
   std::vector<std::exception_ptr> last_errors_ GUARDED_BY(mutex_);
 };

@@ -1,5 +1,7 @@
 #include "lockstep/distribution_strategy.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -29,6 +31,19 @@ std::vector<int> unwrap_order(Strategy& strategy, const DeviceList& devices) {
 
 }  // namespace detail
 
+namespace {
+
+/// This API has no maximum and no minimum.
+ReduceOp sum_or_mean(ReduceOp method) {
+  if (!method.picks()) return method;
+  throw InvalidUsage(
+      fmt::format("reduce_method is {}: a DistributionStrategy combines with \"sum\" or \"mean\". "
+                  "Strategy::reduce() takes it",
+                  method.name()));
+}
+
+}  // namespace
+
 PerReplica<int> DistributionStrategy::worker_device_index() const {
   static_cast<void>(strategy_->worker_devices());  // the default strategy has none, and says so
   return strategy_->distribute_values_from_function(
@@ -40,12 +55,13 @@ void DistributionStrategy::configure(NoSession) const { strategy_->core().choose
 Mirrored<Tensor> DistributionStrategy::reduce(
     ReduceOp method, const PerReplica<Tensor>& value,
     const std::optional<Destinations>& destinations) const {
-  return strategy_->reduce_to(method, value, destinations.value_or(Destinations(value)));
+  return strategy_->reduce_to(sum_or_mean(method), value,
+                              destinations.value_or(Destinations(value)));
 }
 
 Mirrored<Tensor> DistributionStrategy::reduce(
     ReduceOp method, const Tensor& value, const std::optional<Destinations>& destinations) const {
-  return broadcast(strategy_->reduce(method, value), destinations);
+  return broadcast(strategy_->reduce(sum_or_mean(method), value), destinations);
 }
 
 std::vector<Mirrored<Tensor>> DistributionStrategy::batch_reduce(
@@ -55,7 +71,7 @@ std::vector<Mirrored<Tensor>> DistributionStrategy::batch_reduce(
   for (const auto& [value, destinations] : pairs) {
     wanted.push_back({value, destinations.value_or(Destinations(value))});
   }
-  return strategy_->batch_reduce_to(method, std::span<const ReducePair>(wanted));
+  return strategy_->batch_reduce_to(sum_or_mean(method), std::span<const ReducePair>(wanted));
 }
 
 Mirrored<Tensor> DistributionStrategy::broadcast(

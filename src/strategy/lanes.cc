@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "lockstep/error.h"
+#include "tensor/operator_threads.h"
 
 namespace lockstep::detail {
 
@@ -13,30 +14,32 @@ namespace {
 constexpr std::chrono::seconds kStallReport(10);
 }
 
-Lanes::Lanes(int count, const std::string& name, std::vector<sys::CpuSet> cores)
-    : count_(count),
-      spin_(SpinPolicy::for_computing_threads(count, usable_cores())),
-      cores_(std::move(cores)) {
-  for (int i = 0; i < count; ++i) lanes_.push_back(std::make_unique<Lane>());
-  for (int i = 1; i < count; ++i) {
+Lanes::Lanes(LaneOptions options)
+    : options_(std::move(options)),
+      spin_(SpinPolicy::for_computing_threads(options_.count * options_.threads, usable_cores())) {
+  for (int i = 0; i < count(); ++i) lanes_.push_back(std::make_unique<Lane>());
+  for (int i = 1; i < count(); ++i) {
     lane(i).thread = start_thread(
-        name + "-" + std::to_string(i), [this, i](const std::stop_token& stop) { serve(i, stop); },
+        options_.name + "-" + std::to_string(i),
+        [this, i](const std::stop_token& stop) { serve(i, stop); },
         // serve() itself cannot fail: tasks do not throw.
         [](const Status& why) { log_error("a lane ended: {}", why.message()); });
   }
 }
 
 Lanes::~Lanes() {
-  for (int i = 1; i < count_; ++i) lane(i).thread.request_stop();
+  for (int i = 1; i < count(); ++i) lane(i).thread.request_stop();
   // A lane at the end of its last run still wakes all others: none goes before all have ended.
-  for (int i = 1; i < count_; ++i) lane(i).thread.join();
+  for (int i = 1; i < count(); ++i) lane(i).thread.join();
 }
 
 void Lanes::serve(int index, const std::stop_token& stop) {
-  if (!cores_.empty()) {
-    const Status pinned = sys::pin_this_thread(cores_[static_cast<std::size_t>(index)]);
-    if (!pinned.ok()) log_info("lane {} is not pinned: {}", index, pinned.message());
+  // First: the threads that OpenMP starts for this one inherit its cores.
+  if (!options_.cores.empty()) {
+    const Status pinned = sys::pin_this_thread(options_.cores[static_cast<std::size_t>(index)]);
+    if (!pinned.ok()) log_warning("lane {} is not pinned: {}", index, pinned.message());
   }
+  tensor::set_operator_threads(options_.threads);
   Lane& self = lane(index);
   while (!stop.stop_requested()) {
     // Idle until the next run or the end; the stop request ends the wait.
@@ -72,12 +75,12 @@ void Lanes::park(int index, FunctionRef<bool()> resume, FunctionRef<void()> stal
 void Lanes::wake(int index) noexcept { lane(index).gate.notify(); }
 
 void Lanes::wake_all() noexcept {
-  for (int i = 0; i < count_; ++i) wake(i);
+  for (int i = 0; i < count(); ++i) wake(i);
 }
 
 void Lanes::on_all(const std::function<void(int)>& work) {
-  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(count_));
-  std::atomic<int> remaining = count_ - 1;
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(count()));
+  std::atomic<int> remaining = count() - 1;
   const auto guarded = [&](int index) {
     try {
       work(index);
@@ -93,11 +96,11 @@ void Lanes::on_all(const std::function<void(int)>& work) {
     Gate* const gate = &done;
     if (remaining.fetch_sub(1) == 1) gate->notify();
   };
-  for (int i = 1; i < count_; ++i) post(i, task);
+  for (int i = 1; i < count(); ++i) post(i, task);
   guarded(0);
   while (!done.wait([&] { return remaining.load() == 0; }, Deadline::after(kStallReport), spin_)) {
     log_warning("{} of {} lanes are still at work on a part of an operation", remaining.load(),
-                count_);
+                count());
   }
   for (const std::exception_ptr& error : errors) {
     if (error) std::rethrow_exception(error);

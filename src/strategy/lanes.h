@@ -1,6 +1,7 @@
 // Lanes: the threads of a strategy's replicas. Lane 0 is the thread that calls run(); the others
-// are persistent threads with a name and, if there are enough cores, a core of their own. A lane
-// that has nothing to do, or is parked in a meeting, executes what is posted to it.
+// are persistent threads with a name, a number of threads inside operations and, if asked for,
+// cores of their own. A lane that has nothing to do, or is parked in a meeting, executes what is
+// posted to it.
 //
 // Threads: post() and on_all() belong to the thread that leads (see Leadership), park() to the lane
 // itself.
@@ -19,15 +20,22 @@
 
 namespace lockstep::detail {
 
+struct LaneOptions {
+  int count = 1;  // lane 0 included
+  std::string name;
+  int threads = 1;  // inside an operation, of each lane
+  /// One set a lane; empty: not pinned. Lane 0 belongs to the caller and stays where it is.
+  std::vector<sys::CpuSet> cores = {};
+};
+
 class Lanes {
  public:
-  /// `count` lanes, lane 0 included. Pins to `cores` if there are any: one set a lane.
-  Lanes(int count, const std::string& name, std::vector<sys::CpuSet> cores);
+  explicit Lanes(LaneOptions options);
   ~Lanes();
   Lanes(const Lanes&) = delete;
   Lanes& operator=(const Lanes&) = delete;
 
-  [[nodiscard]] int count() const noexcept { return count_; }
+  [[nodiscard]] int count() const noexcept { return options_.count; }
 
   /// Lane `lane` (not 0) executes task(lane) soon. The task must live until it is done, must not
   /// throw, and says itself when it is done.
@@ -57,9 +65,8 @@ class Lanes {
   bool run_posted(int lane);
   Lane& lane(int index) noexcept { return *lanes_[static_cast<std::size_t>(index)]; }
 
-  int count_;
+  LaneOptions options_;
   SpinPolicy spin_;
-  std::vector<sys::CpuSet> cores_;
   std::vector<std::unique_ptr<Lane>> lanes_;  // [0] has a gate only
 };
 

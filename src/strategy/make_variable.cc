@@ -154,31 +154,38 @@ Tensor scalar_tensor(const at::Scalar& value) {
 }  // namespace detail
 
 Variable variable(std::string name, const std::function<Tensor()>& initial,
-                  const VariableOptions& options, Here) {
+                  const VariableOptions& options, Here here) {
   const detail::ThreadContext& context = detail::thread_context();
   const std::shared_ptr<detail::StrategyCore> core =
       detail::current_core().strategy().shared_core();
   VariableRequest request{context.variable_names + (name.empty() ? "Variable" : std::move(name)),
                           initial, options};
-  const std::string full_name = request.name;
-  const auto create = [&]() -> Variable {
-    // Innermost creator first; the strategy last.
-    NextCreator next = [&](VariableRequest asked) {
-      return detail::make_variable(core, std::move(asked));
-    };
-    for (const VariableCreator& creator : context.creators) {
-      next = [creator, inner = std::move(next)](VariableRequest asked) {
+  ReplicaContext* const replica = get_replica_context();
+  detail::Run* const run = replica != nullptr ? replica->state().run : nullptr;
+  // The innermost creator is asked first, so the chain is built from its end.
+  NextCreator next = [&](VariableRequest asked) {
+    const std::string asked_name = asked.name;
+    const detail::Verb verb("variable", here, asked_name);
+    return detail::make_variable(core, std::move(asked));
+  };
+  const auto ask = [&](std::size_t first, std::size_t end) {
+    for (std::size_t i = first; i < end; ++i) {
+      next = [creator = context.creators[i], inner = std::move(next)](VariableRequest asked) {
         return creator(inner, std::move(asked));
       };
     }
-    return next(std::move(request));
   };
-  ReplicaContext* replica = get_replica_context();
-  if (replica != nullptr && replica->state().run != nullptr) {
-    detail::ReplicaState& state = replica->state();
-    return state.run->shared_variable(state.index, full_name, create);
+  const std::size_t callers = run != nullptr ? context.callers_creators : 0;
+  ask(0, callers);
+  if (run != nullptr) {
+    next = [&, create = std::move(next)](VariableRequest asked) {
+      const std::string asked_name = asked.name;
+      return run->shared_variable(replica->state().index, asked_name,
+                                  [&] { return create(std::move(asked)); });
+    };
   }
-  return create();
+  ask(callers, context.creators.size());
+  return next(std::move(request));
 }
 
 Variable variable(std::string name, const Tensor& initial, const VariableOptions& options,

@@ -5,7 +5,7 @@ namespace lockstep::detail {
 void meet_before_throwing(Workers* workers) noexcept {
   if (workers == nullptr) return;
   try {
-    workers->session().barrier(workers->call("what every worker has found"));
+    workers->barrier("what every worker has found");
   } catch (const Error&) {  // another one has met everybody and thrown already
   }
 }

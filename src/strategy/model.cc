@@ -30,30 +30,47 @@ std::uint64_t digest_of(const std::vector<Tensor>& tensors, std::uint64_t seed =
   return digest;
 }
 
-void copy_all(const Named& to, const Named& from, const char* what, int replica) {
+/// The chief's values; nothing to do for one worker.
+void take_from_chief(StrategyCore& core, const std::vector<Named>& all, const char* what) {
+  Workers* workers = core.workers();
+  if (workers == nullptr) return;
+  std::vector<Trait> traits;
+  std::vector<Tensor> tensors;
+  for (const Named& each : all) {
+    for (const auto& item : each) {
+      traits.push_back(
+          {"tensor", fmt::format("{} {} {}", item.key(), tensor::shape_text(item.value()),
+                                 c10::toString(item.value().scalar_type()))});
+      tensors.push_back(item.value().detach());
+    }
+  }
+  workers->require_alike(what, traits);
+  workers->broadcast(tensors, what);
+}
+
+void copy_all(const Named& to, const Named& from, const char* verb, const char* what, int replica) {
   const at::NoGradGuard not_recorded;
   if (to.size() != from.size()) {
     throw InvalidUsage(
-        fmt::format("create: replica {}'s module has {} {}, replica 0's has {}: the "
+        fmt::format("{}: replica {}'s module has {} {}, replica 0's has {}: the "
                     "constructor must build the same module every time",
-                    replica, to.size(), what, from.size()));
+                    verb, replica, to.size(), what, from.size()));
   }
   for (const auto& item : from) {
     const Tensor* target = to.find(item.key());
     if (target == nullptr || target->sizes() != item.value().sizes() ||
         target->scalar_type() != item.value().scalar_type()) {
       throw InvalidUsage(fmt::format(
-          "create: replica {}'s module has no '{}' of shape {} and type {} among its {}: the "
+          "{}: replica {}'s module has no '{}' of shape {} and type {} among its {}: the "
           "constructor must build the same module every time",
-          replica, item.key(), tensor::shape_text(item.value()),
+          verb, replica, item.key(), tensor::shape_text(item.value()),
           c10::toString(item.value().scalar_type()), what));
     }
     if (target->is_same(item.value())) {
       throw InvalidUsage(fmt::format(
-          "create: replica {}'s {} '{}' is the same tensor as replica 0's: the constructor was "
-          "given "
+          "{}: replica {}'s {} '{}' is the same tensor as replica 0's: the constructor was given "
           "a tensor and keeps it; each replica needs one of its own, so clone() it there",
-          replica, what, item.key()));
+          verb, replica, what, item.key()));
     }
     target->copy_(item.value());
   }
@@ -74,25 +91,23 @@ DefaultGeneratorState::~DefaultGeneratorState() {
 }
 
 void take_over(torch::nn::Module& copy, const torch::nn::Module& first, int replica) {
-  copy_all(copy.named_parameters(), first.named_parameters(), "parameters", replica);
-  copy_all(copy.named_buffers(), first.named_buffers(), "buffers", replica);
+  copy_all(copy.named_parameters(), first.named_parameters(), "create", "parameters", replica);
+  copy_all(copy.named_buffers(), first.named_buffers(), "create", "buffers", replica);
 }
 
 void take_from_chief(Strategy& strategy, torch::nn::Module& first) {
-  Workers* workers = strategy.core().workers();
-  if (workers == nullptr) return;
-  std::vector<Trait> traits;
-  std::vector<Tensor> tensors;
-  for (const Named& each : {first.named_parameters(), first.named_buffers()}) {
-    for (const auto& item : each) {
-      traits.push_back(
-          {"tensor", fmt::format("{} {} {}", item.key(), tensor::shape_text(item.value()),
-                                 c10::toString(item.value().scalar_type()))});
-      tensors.push_back(item.value().detach());
-    }
+  take_from_chief(strategy.core(), {first.named_parameters(), first.named_buffers()},
+                  "create: the parameters and buffers of the net");
+}
+
+void sync_parameters(StrategyCore& core, const std::vector<torch::nn::Module*>& copies) {
+  const CrossEntry entry(core, "sync_parameters");
+  const Named first = copies.front()->named_parameters();
+  take_from_chief(core, {first}, "sync_parameters: the parameters of the net");
+  for (std::size_t i = 1; i < copies.size(); ++i) {
+    copy_all(copies[i]->named_parameters(), first, "sync_parameters", "parameters",
+             static_cast<int>(i));
   }
-  workers->require_alike("create: the parameters and buffers of the net", traits);
-  workers->broadcast(tensors, "create");
 }
 
 void require_equal_copies(Strategy& strategy, const std::vector<torch::nn::Module*>& copies) {

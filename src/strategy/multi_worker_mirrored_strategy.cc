@@ -39,11 +39,11 @@ const std::string& cpu_capability() {
   return capability;
 }
 
-/// Everything the bits of a step depend on besides the program.
+/// Everything the bits of a step depend on besides the program, in a job of several workers.
 std::string arithmetic(const ReplicaOptions& replicas) {
   return fmt::format("libtorch {}, {}, {}, {} threads a replica", TORCH_VERSION,
                      tensor::Blas::in_use().describe(), cpu_capability(),
-                     replicas.threads_per_replica);
+                     replicas.threads_per_replica.value_or(1));
 }
 
 coll::Engine engine_of(Communication communication) {

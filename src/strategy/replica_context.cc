@@ -6,13 +6,17 @@
 
 #include "lockstep/strategy.h"
 #include "strategy/core.h"
+#include "strategy/node_replica.h"
 #include "tensor/torch_text.h"
 
 namespace lockstep {
 
+using detail::NodeReplica;
 using detail::ReplicaState;
 
 int ReplicaContext::replica_id_in_sync_group() const { return state_.id; }
+
+int ReplicaContext::local_replica_id() const noexcept { return state_.index; }
 
 int ReplicaContext::num_replicas_in_sync() const noexcept {
   return state_.core->replicas_in_sync();
@@ -34,9 +38,16 @@ std::int64_t ReplicaContext::global_batch_size() const {
 
 namespace {
 
+/// Sparse tensors: whether their values are.
+bool is_same_memory(const Tensor& a, const Tensor& b) {
+  if (a.is_sparse() != b.is_sparse()) return false;
+  return a.is_sparse() ? a._values().is_alias_of(b._values()) : a.is_alias_of(b);
+}
+
 /// All tensors of all replicas in one meeting; the same result on every replica's device.
 std::vector<Tensor> meet_and_reduce(ReplicaContext& replica, ReduceOp op,
                                     const std::vector<Tensor>& own, Here here) {
+  const detail::Verb verb("all_reduce", here);
   const auto merged = replica.merge_at(
       here,
       [op](Strategy& strategy, const std::vector<PerReplica<Tensor>>& values) {
@@ -45,40 +56,24 @@ std::vector<Tensor> meet_and_reduce(ReplicaContext& replica, ReduceOp op,
         return strategy.batch_reduce_to(op, pairs);
       },
       own);
-  return {merged.begin(), merged.end()};
+  std::vector<Tensor> results(merged.begin(), merged.end());
+  // The sum of one replica is its input. Memory of the caller's is not handed out twice.
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    if (is_same_memory(results[i], own[i])) results[i] = results[i].clone();
+  }
+  return results;
 }
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// The place of the forward call, kept for the meeting of the backward pass.
-class Place {
- public:
-  static void save(AutogradContext* context, Here here) {
-    context->saved_data["line"] = static_cast<std::int64_t>(here.line);
-    context->saved_data["file"] = std::string(here.file);
-  }
-  explicit Place(AutogradContext* context)
-      : file_(context->saved_data["file"].toStringRef()),
-        line_(static_cast<int>(context->saved_data["line"].toInt())) {}
-  [[nodiscard]] Here here() const { return {file_.c_str(), line_}; }
-
- private:
-  std::string file_;
-  int line_;
-};
-
-/// The replica whose backward pass this is.
-ReplicaContext& replica_of_backward(const char* operation) {
-  ReplicaContext* replica = get_replica_context();
-  if (replica == nullptr) {
-    throw InvalidUsage(fmt::format("backward through {} outside of the step function: the replicas "
-                                   "must meet again to reduce the gradient; call backward inside "
-                                   "the step",
-                                   operation),
-                       Code::failed_precondition);
-  }
-  return *replica;
+/// The gradients of all replicas, reduced. Differentiable in turn: where the graph of the backward
+/// pass is recorded, so is this.
+variable_list reduce_gradients(const NodeReplica& node, ReduceOp op, variable_list gradients) {
+  ReplicaContext* const replica = node.context();
+  if (replica == nullptr) return gradients;
+  for (Tensor& gradient : gradients) gradient = gradient.contiguous();
+  return detail::all_reduce_tensors(*replica, op, gradients, node.here());
 }
 
 /// The gradient of a sum over replicas is the sum of the replicas' gradients; of a mean, the mean.
@@ -86,22 +81,21 @@ struct AllReduce : torch::autograd::Function<AllReduce> {
   static variable_list forward(AutogradContext* context, at::TensorList tensors,
                                ReplicaContext* replica, ReduceOp::Value op, Here here) {
     context->saved_data["op"] = static_cast<std::int64_t>(op);
-    Place::save(context, here);
+    NodeReplica::save(context, *replica, "all_reduce", here);
     return meet_and_reduce(*replica, op, tensors.vec(), here);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    ReplicaContext& replica = replica_of_backward("all_reduce");
+    const auto node = NodeReplica::of(context);
     const auto op = static_cast<ReduceOp::Value>(context->saved_data["op"].toInt());
-    for (Tensor& gradient : gradients) gradient = gradient.contiguous();
-    const Place place(context);
-    variable_list result = meet_and_reduce(replica, op, gradients, place.here());
+    variable_list result = reduce_gradients(*node, op, gradients);
     result.insert(result.end(), 3, Tensor());  // for replica, op and here
     return result;
   }
 };
 
 Tensor meet_and_gather(ReplicaContext& replica, const Tensor& own, std::int64_t axis, Here here) {
+  const detail::Verb verb("all_gather", here);
   return replica.merge_at(
       here,
       [axis](Strategy& strategy, const PerReplica<Tensor>& value) {
@@ -114,13 +108,14 @@ Tensor meet_and_gather(ReplicaContext& replica, const Tensor& own, std::int64_t 
 struct AllGather : torch::autograd::Function<AllGather> {
   static Tensor forward(AutogradContext* context, const Tensor& own, ReplicaContext* replica,
                         std::int64_t axis, Here here) {
+    const detail::Verb verb("all_gather", here);
     // Where this replica's rows begin.
     const auto rows = replica->merge_at(
         here,
         [](Strategy& strategy, const PerReplica<std::int64_t>& each) {
           const std::vector<std::int64_t> local = local_results(each);
           detail::Workers* workers = strategy.core().workers();
-          return workers != nullptr ? workers->gather(local, "rows of all_gather") : local;
+          return workers != nullptr ? workers->gather(local, "rows") : local;
         },
         own.size(axis));
     std::int64_t begin = 0;
@@ -128,15 +123,13 @@ struct AllGather : torch::autograd::Function<AllGather> {
     context->saved_data["axis"] = axis;
     context->saved_data["begin"] = begin;
     context->saved_data["rows"] = own.size(axis);
-    Place::save(context, here);
+    NodeReplica::save(context, *replica, "all_gather", here);
     return meet_and_gather(*replica, own, axis, here);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    ReplicaContext& replica = replica_of_backward("all_gather");
-    const Place place(context);
-    const Tensor summed =
-        meet_and_reduce(replica, ReduceOp::sum, {gradients[0].contiguous()}, place.here()).front();
+    const auto node = NodeReplica::of(context);
+    const Tensor summed = reduce_gradients(*node, ReduceOp::sum, {gradients[0]}).front();
     const Tensor own =
         summed.narrow(context->saved_data["axis"].toInt(), context->saved_data["begin"].toInt(),
                       context->saved_data["rows"].toInt());
@@ -162,6 +155,12 @@ std::vector<Tensor> all_reduce_tensors(ReplicaContext& replica, ReduceOp op,
   // Whether one replica's tensors record gradients must not decide whether all meet twice: the
   // meeting itself is the same on both roads.
   if (!wants_gradient(tensors)) return meet_and_reduce(replica, op, tensors, here);
+  if (op.picks()) {
+    throw Unsupported(
+        fmt::format("all_reduce {} of a tensor that requires a gradient, which it "
+                    "does not have here; say all_reduce(op, value.detach())",
+                    op.name()));
+  }
   return AllReduce::apply(at::TensorList(tensors), &replica, static_cast<ReduceOp::Value>(op),
                           here);
 }

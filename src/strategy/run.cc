@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "base/type_name.h"
-#include "strategy/operator_threads.h"
+#include "tensor/operator_threads.h"
 
 namespace lockstep::detail {
 
@@ -57,7 +57,8 @@ void Run::execute() {
 
 ThreadContext Run::replica_context(int index, ReplicaContext& context) const {
   ThreadContext result = caller_;
-  result.modes.push_back({&core_, &context});
+  result.modes.push_back({core_.shared_from_this(), &context});
+  result.callers_creators = result.creators.size();
   result.device = context.device().str();
   if (index > 0) result.names += fmt::format("replica_{}/", index);
   return result;
@@ -79,7 +80,8 @@ void Run::run_replica(int index) {
       const ContextSwap in_replica(replica_context(index, context));
       std::optional<at::ThreadLocalStateGuard> torch;
       if (index > 0) torch.emplace(torch_state_);
-      const OperatorThreads threads(core_.options().replicas.threads_per_replica);
+      // Lanes have it from the beginning; what the last step function has changed is put right.
+      if (index > 0) tensor::set_operator_threads(core_.threads_per_replica());
       const tensor::ReplicaGenerator::Scope random(core_.generator(index));
       const tensor::PlacedMemory::Scope gradients(core_.placed_memory());
       body_(context);

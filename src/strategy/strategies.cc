@@ -2,8 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdlib>
 #include <set>
 
+#include "base/log.h"
+#include "coll/generation.h"
 #include "lockstep/central_storage_strategy.h"
 #include "lockstep/mirrored_strategy.h"
 #include "lockstep/one_device_strategy.h"
@@ -43,6 +47,25 @@ DeviceTable table_of(const std::optional<DeviceTable>& given) {
   return given ? *given : DeviceTable::machine();
 }
 
+int number_in(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text != nullptr ? std::atoi(text) : -1;
+}
+
+/// Of the processes that `lockstep launch -n 2` starts each trains by itself, unless it joins the
+/// others: said once, by the first of them.
+void warn_if_one_of_several(const std::string& strategy) {
+  static std::atomic<bool> said = false;
+  const int processes = number_in("LOCKSTEP_SIZE");
+  if (processes < 2 || number_in("LOCKSTEP_RANK") != 0) return;
+  if (coll::last_generation.load() > 0 || said.exchange(true)) return;
+  log_warning(
+      "{}: lockstep launch has started {} of these processes, and each trains alone: the same "
+      "model "
+      "{} times, into the same files. MultiWorkerMirroredStrategy trains one model in all of them",
+      strategy, processes, processes);
+}
+
 /// A strategy that is nothing but its core: the default one, and clones.
 class PlainStrategy : public Strategy {
  public:
@@ -53,6 +76,7 @@ class PlainStrategy : public Strategy {
 std::shared_ptr<StrategyCore> mirrored_core(MirroredOptions options) {
   CoreOptions core;
   core.name = "MirroredStrategy";
+  warn_if_one_of_several(core.name);
   core.device_table = table_of(options.device_table);
   core.worker_devices =
       checked_devices("MirroredStrategy", std::move(options.devices), core.device_table);
@@ -66,6 +90,7 @@ std::shared_ptr<StrategyCore> one_device_core(const Device& device, const Replic
                                               const std::optional<DeviceTable>& table) {
   CoreOptions core;
   core.name = "OneDeviceStrategy";
+  warn_if_one_of_several(core.name);
   core.device_table = table_of(table);
   core.worker_devices = checked_devices("OneDeviceStrategy", {device}, core.device_table);
   core.parameter_devices = core.worker_devices;
@@ -76,6 +101,7 @@ std::shared_ptr<StrategyCore> one_device_core(const Device& device, const Replic
 std::shared_ptr<StrategyCore> central_core(CentralStorageOptions options) {
   CoreOptions core;
   core.name = "CentralStorageStrategy";
+  warn_if_one_of_several(core.name);
   core.device_table = table_of(options.device_table);
   core.worker_devices = checked_devices("CentralStorageStrategy",
                                         std::move(options.compute_devices), core.device_table);

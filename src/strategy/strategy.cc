@@ -1,14 +1,18 @@
 // The verbs across replicas.
 #include "lockstep/strategy.h"
 
+#include <ATen/Dispatch.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "coll/work_state.h"
+#include "strategy/cross_device/reduce_on_lanes.h"
 #include "strategy/variable_state.h"
 #include "tensor/reduce.h"
 #include "tensor/torch_text.h"
@@ -52,6 +56,10 @@ const DeviceList& Strategy::parameter_devices() const {
 
 const std::string& Strategy::name() const noexcept { return core_->name(); }
 
+bool Strategy::is_chief() const noexcept {
+  return core_->workers() == nullptr || core_->workers()->is_chief();
+}
+
 std::vector<std::exception_ptr> Strategy::last_errors() const { return core_->last_errors(); }
 
 std::ostream& operator<<(std::ostream& out, const Strategy& strategy) {
@@ -89,19 +97,50 @@ std::int64_t wrapped_axis(std::int64_t axis, const Tensor& tensor, int replica) 
   return wrapped;
 }
 
-/// Each replica's part of a reduction along axes, on its lane. Sums of integers stay integers of
-/// the same dtype, as TensorFlow's do.
-std::vector<Tensor> sums_along(StrategyCore& core, const PerReplica<Tensor>& value,
-                               std::span<const std::int64_t> axes) {
-  std::vector<Tensor> sums(static_cast<std::size_t>(value.size()));
+/// What a maximum (minimum) of nothing is: every other value takes its place.
+Tensor nothing_to_pick(ReduceOp op, const Tensor& like, at::IntArrayRef sizes) {
+  const Tensor result = at::empty(sizes, like.options().requires_grad(false));
+  const bool lowest = op == ReduceOp::max;
+  if (like.scalar_type() == at::kBool) return result.fill_(!lowest);
+  if (like.is_floating_point()) {
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    return result.fill_(lowest ? -kInfinity : kInfinity);
+  }
+  AT_DISPATCH_INTEGRAL_TYPES(like.scalar_type(), "reduce", [&] {
+    using Limits = std::numeric_limits<scalar_t>;
+    result.fill_(static_cast<std::int64_t>(lowest ? Limits::lowest() : Limits::max()));
+  });
+  return result;
+}
+
+/// One replica's part of a reduction along axes. Sums of integers stay integers of the same dtype,
+/// as TensorFlow's do.
+Tensor part_along(ReduceOp op, const Tensor& own, const std::vector<std::int64_t>& axes) {
+  if (!op.picks()) return own.sum(axes, /*keepdim=*/false, own.scalar_type());
+  if (own.is_complex()) throw InvalidUsage("complex numbers have no maximum or minimum");
+  if (own.numel() > 0) {
+    return op == ReduceOp::max ? own.amax(axes, /*keepdim=*/false)
+                               : own.amin(axes, /*keepdim=*/false);
+  }
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t axis = 0; axis < own.dim(); ++axis) {
+    if (std::find(axes.begin(), axes.end(), axis) == axes.end()) sizes.push_back(own.size(axis));
+  }
+  return nothing_to_pick(op, own, sizes);
+}
+
+/// That of each replica, on its lane.
+std::vector<Tensor> parts_along(StrategyCore& core, ReduceOp op, const PerReplica<Tensor>& value,
+                                std::span<const std::int64_t> axes) {
+  std::vector<Tensor> parts(static_cast<std::size_t>(value.size()));
   core.on_lanes([&](int lane) {
     const at::NoGradGuard not_recorded;
     const Tensor& own = value[lane];
     std::vector<std::int64_t> wrapped;
     for (const std::int64_t axis : axes) wrapped.push_back(wrapped_axis(axis, own, lane));
-    sums[static_cast<std::size_t>(lane)] = own.sum(wrapped, /*keepdim=*/false, own.scalar_type());
+    parts[static_cast<std::size_t>(lane)] = part_along(op, own, wrapped);
   });
-  return sums;
+  return parts;
 }
 
 }  // namespace
@@ -110,23 +149,23 @@ PerReplica<Tensor> Strategy::as_tensors(std::vector<Tensor> each) const {
   return {std::move(each), core_->devices()};
 }
 
-Tensor Strategy::reduce(ReduceOp op, const PerReplica<Tensor>& value, Here) {
-  const CrossEntry entry(*core_, "reduce");
+Tensor Strategy::reduce(ReduceOp op, const PerReplica<Tensor>& value, Here here) {
+  const CrossEntry entry(*core_, "reduce", here);
   check_components(*core_, value.size(), "reduce");
   return core_->ops().reduce(op, value, plain_destination(*core_))[0];
 }
 
 Tensor Strategy::reduce(ReduceOp op, const PerReplica<Tensor>& value, Along axis, Here here) {
   const std::int64_t axes[] = {axis.axis};
-  if (op == ReduceOp::sum) return reduce(op, value, std::span<const std::int64_t>(axes), here);
-  const CrossEntry entry(*core_, "reduce");
+  if (op != ReduceOp::mean) return reduce(op, value, std::span<const std::int64_t>(axes), here);
+  const CrossEntry entry(*core_, "reduce", here);
   check_components(*core_, value.size(), "reduce");
   std::int64_t rows = 0;
   for (int i = 0; i < value.size(); ++i) {
     rows += value[i].size(wrapped_axis(axis.axis, value[i], i));
   }
   if (detail::Workers* workers = core_->workers()) {
-    workers->sum(std::span(&rows, 1), "rows of reduce");
+    workers->sum(std::span(&rows, 1), "MEAN of rows");
   }
   // Integers are added as int64: a mean must not wrap.
   const at::ScalarType dtype = value[0].scalar_type();
@@ -151,19 +190,20 @@ Tensor Strategy::reduce(ReduceOp op, const PerReplica<Tensor>& value,
   if (op == ReduceOp::mean) {
     throw InvalidUsage("reduce(mean) goes along one axis: along(axis)");
   }
-  const CrossEntry entry(*core_, "reduce");
+  const CrossEntry entry(*core_, "reduce", here);
   check_components(*core_, value.size(), "reduce");
-  return reduce(op, as_tensors(sums_along(*core_, value, axes)), here);
+  return reduce(op, as_tensors(parts_along(*core_, op, value, axes)), here);
 }
 
-Tensor Strategy::reduce(ReduceOp op, const Tensor& value, Here) {
-  const CrossEntry entry(*core_, "reduce");
+Tensor Strategy::reduce(ReduceOp op, const Tensor& value, Here here) {
+  const CrossEntry entry(*core_, "reduce", here);
   // Every worker has one such value.
   if (detail::Workers* workers = core_->workers()) {
-    const auto how = op == ReduceOp::mean ? tensor::Combine::mean : tensor::Combine::sum;
-    return tensor::reduce_dense(how, workers->gather(value, "reduce of a plain tensor"));
+    return tensor::reduce_dense(
+        detail::combine_of(op),
+        workers->gather(value, fmt::format("{} of a plain tensor", op.name())));
   }
-  if (op == ReduceOp::mean) return value;
+  if (op != ReduceOp::sum) return value;
   if (core_->replicas() != 1) {
     throw InvalidUsage(
         fmt::format("A non-DistributedValues value of shape {} cannot be reduced "
@@ -174,9 +214,11 @@ Tensor Strategy::reduce(ReduceOp op, const Tensor& value, Here) {
 }
 
 Tensor Strategy::reduce(ReduceOp op, const at::Scalar& value, Here here) {
-  const CrossEntry entry(*core_, "reduce");
+  const CrossEntry entry(*core_, "reduce", here);
   const bool zero = !value.isComplex() && value.toDouble() == 0;
   Tensor tensor = detail::scalar_tensor(value);
+  // Workers meet whatever the value: another worker may have another one.
+  if (core_->workers() != nullptr || op.picks()) return reduce(op, tensor, here);
   if (zero || op == ReduceOp::mean) return tensor;
   if (core_->replicas() != 1) {
     throw InvalidUsage(
@@ -188,55 +230,72 @@ Tensor Strategy::reduce(ReduceOp op, const at::Scalar& value, Here here) {
 }
 
 Mirrored<Tensor> Strategy::reduce_to(ReduceOp op, const PerReplica<Tensor>& value,
-                                     const Destinations& destinations) {
-  const CrossEntry entry(*core_, "reduce_to");
+                                     const Destinations& destinations, Here here) {
+  const CrossEntry entry(*core_, "reduce_to", here);
   return core_->ops().reduce(op, value, destinations);
 }
 
 Colocated<Tensor> Strategy::reduce_to(ReduceOp op, const PerReplica<Tensor>& value,
-                                      const Variable& destination) {
-  const Mirrored<Tensor> result = reduce_to(op, value, Destinations(destination));
+                                      const Variable& destination, Here here) {
+  const Mirrored<Tensor> result = reduce_to(op, value, Destinations(destination), here);
   return {local_results(result), result.shared_devices()};
 }
 
 Mirrored<Tensor> Strategy::reduce_to(ReduceOp op, const Tensor& value,
-                                     const Destinations& destinations) {
-  const CrossEntry entry(*core_, "reduce_to");
-  return core_->ops().broadcast(reduce(op, value), destinations);
+                                     const Destinations& destinations, Here here) {
+  const CrossEntry entry(*core_, "reduce_to", here);
+  return core_->ops().broadcast(reduce(op, value, here), destinations);
 }
 
-Colocated<Tensor> Strategy::reduce_to(ReduceOp op, const Tensor& value,
-                                      const Variable& destination) {
-  const Mirrored<Tensor> result = reduce_to(op, value, Destinations(destination));
+Colocated<Tensor> Strategy::reduce_to(ReduceOp op, const Tensor& value, const Variable& destination,
+                                      Here here) {
+  const Mirrored<Tensor> result = reduce_to(op, value, Destinations(destination), here);
   return {local_results(result), result.shared_devices()};
 }
 
 Mirrored<Tensor> Strategy::reduce_to(ReduceOp op, const at::Scalar& value,
-                                     const Destinations& destinations) {
-  const CrossEntry entry(*core_, "reduce_to");
-  return core_->ops().broadcast(reduce(op, value), destinations);
+                                     const Destinations& destinations, Here here) {
+  const CrossEntry entry(*core_, "reduce_to", here);
+  return core_->ops().broadcast(reduce(op, value, here), destinations);
 }
 
 Colocated<Tensor> Strategy::reduce_to(ReduceOp op, const at::Scalar& value,
-                                      const Variable& destination) {
-  const Mirrored<Tensor> result = reduce_to(op, value, Destinations(destination));
+                                      const Variable& destination, Here here) {
+  const Mirrored<Tensor> result = reduce_to(op, value, Destinations(destination), here);
   return {local_results(result), result.shared_devices()};
 }
 
 std::vector<Mirrored<Tensor>> Strategy::batch_reduce_to(ReduceOp op,
-                                                        std::span<const ReducePair> pairs) {
-  const CrossEntry entry(*core_, "batch_reduce_to");
-  return core_->ops().batch_reduce(op, pairs);
+                                                        std::span<const ReducePair> pairs,
+                                                        Here here) {
+  const CrossEntry entry(*core_, "batch_reduce_to", here);
+  if (core_->workers() == nullptr) return core_->ops().batch_reduce(op, pairs);
+  // Of a value that is not distributed every worker has one, however many replicas: as reduce_to().
+  std::vector<ReducePair> distributed;
+  for (const ReducePair& pair : pairs) {
+    if (!pair.value.is_plain()) distributed.push_back(pair);
+  }
+  std::vector<Mirrored<Tensor>> reduced = core_->ops().batch_reduce(op, distributed);
+  if (distributed.size() == pairs.size()) return reduced;
+  std::vector<Mirrored<Tensor>> results;
+  auto next = reduced.begin();
+  for (const ReducePair& pair : pairs) {
+    results.push_back(pair.value.is_plain()
+                          ? reduce_to(op, pair.value.components().front(), pair.destinations, here)
+                          : std::move(*next++));
+  }
+  return results;
 }
 
 std::vector<Colocated<Tensor>> Strategy::batch_reduce_to(
-    ReduceOp op, const std::vector<std::pair<PerReplica<Tensor>, Variable>>& pairs) {
+    ReduceOp op, const std::vector<std::pair<PerReplica<Tensor>, Variable>>& pairs, Here here) {
   std::vector<ReducePair> wanted;
   wanted.reserve(pairs.size());
   for (const auto& [value, destination] : pairs) wanted.push_back({value, destination});
   std::vector<Colocated<Tensor>> results;
   results.reserve(pairs.size());
-  for (const Mirrored<Tensor>& result : batch_reduce_to(op, std::span<const ReducePair>(wanted))) {
+  for (const Mirrored<Tensor>& result :
+       batch_reduce_to(op, std::span<const ReducePair>(wanted), here)) {
     results.emplace_back(local_results(result), result.shared_devices());
   }
   return results;
@@ -258,10 +317,52 @@ Colocated<Tensor> Strategy::broadcast(const Tensor& tensor, const Variable& dest
   return {local_results(result), result.shared_devices()};
 }
 
-Tensor Strategy::gather(const PerReplica<Tensor>& value, std::int64_t axis) {
-  const CrossEntry entry(*core_, "gather");
+Tensor Strategy::gather(const PerReplica<Tensor>& value, std::int64_t axis, Here here) {
+  const CrossEntry entry(*core_, "gather", here);
   check_components(*core_, value.size(), "gather");
   return core_->ops().all_gather(value, plain_destination(*core_), axis)[0];
+}
+
+std::vector<std::string> Strategy::gather(const std::string& text, Here here) {
+  return gather(std::vector<std::string>{text}, here);
+}
+
+std::vector<std::string> Strategy::gather(const std::vector<std::string>& texts, Here here) {
+  const CrossEntry entry(*core_, "gather", here);
+  detail::Workers* workers = core_->workers();
+  return workers != nullptr ? workers->gather(texts, "of texts") : texts;
+}
+
+std::vector<std::string> Strategy::gather(const PerReplica<std::string>& texts, Here here) {
+  check_components(*core_, texts.size(), "gather");
+  return gather(local_results(texts), here);
+}
+
+// --- Between workers. ------------------------------------------------------------------------
+
+void Strategy::barrier(std::chrono::nanoseconds timeout, Here here) {
+  const CrossEntry entry(*core_, "barrier", here);
+  if (timeout.count() < 0) throw InvalidUsage("barrier: the timeout is negative");
+  if (detail::Workers* workers = core_->workers()) workers->barrier({}, timeout);
+}
+
+Tensor Strategy::from_chief(const Tensor& value, Here here) {
+  const CrossEntry entry(*core_, "from_chief", here);
+  if (detail::Workers* workers = core_->workers()) return workers->any_from_chief(value, "of");
+  if (!value.defined()) throw InvalidUsage("from_chief: the tensor is undefined");
+  return value.detach().clone();
+}
+
+std::string Strategy::from_chief(const std::string& value, Here here) {
+  const CrossEntry entry(*core_, "from_chief", here);
+  detail::Workers* workers = core_->workers();
+  return workers != nullptr ? workers->text_from_chief(value, "of a text") : value;
+}
+
+std::uint64_t Strategy::word_from_chief(std::uint64_t word, Here here) {
+  const CrossEntry entry(*core_, "from_chief", here);
+  detail::Workers* workers = core_->workers();
+  return workers != nullptr ? workers->from_chief(word, "of a number") : word;
 }
 
 Tensor Strategy::fetch_component(const DeviceList& devices, const std::vector<Tensor>& values,

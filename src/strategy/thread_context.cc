@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "base/log.h"
+#include <utility>
+
 #include "strategy/core.h"
 
 namespace lockstep::detail {
@@ -11,12 +12,39 @@ namespace {
 [[noreturn]] void wrong_context(const std::string& message) {
   throw InvalidUsage(message, Code::failed_precondition);
 }
+
+/// The strategy that is current on this thread; of another strategy's call.
+void require_alive(const StrategyCore& current, const char* method) {
+  if (!current.is_gone()) return;
+  wrong_context(
+      fmt::format("{}: the {} that is current on this thread is gone: end its scope first, or call "
+                  "set_strategy(nullptr)",
+                  method, current.name()));
+}
 }  // namespace
 
 ThreadContext& thread_context() {
   thread_local ThreadContext context;
   return context;
 }
+
+namespace {
+thread_local ContextSwap* innermost_swap = nullptr;
+}
+
+ContextSwap::ContextSwap(ThreadContext context)
+    : other_(std::move(context)), outer_(innermost_swap) {
+  other_.scopes.clear();
+  std::swap(thread_context(), other_);
+  innermost_swap = this;
+}
+
+ContextSwap::~ContextSwap() {
+  innermost_swap = outer_;
+  std::swap(thread_context(), other_);
+}
+
+ContextSwap* ContextSwap::innermost() noexcept { return innermost_swap; }
 
 StrategyCore& current_core() {
   const auto& modes = thread_context().modes;
@@ -27,7 +55,7 @@ void require_cross(const StrategyCore& core, const char* method) {
   const auto& modes = thread_context().modes;
   if (modes.empty()) return;  // outside of everything: the verb enters the strategy itself
   const Mode& top = modes.back();
-  if (top.core == &core) {
+  if (top.core.get() == &core) {
     if (top.replica == nullptr) return;
     wrong_context(fmt::format(
         "{} was called inside a step function of {}: Method requires being in cross-replica "
@@ -37,16 +65,16 @@ void require_cross(const StrategyCore& core, const char* method) {
   if (top.core->is_default()) {
     wrong_context(fmt::format("Need to be inside scope() of {} for {}", core.name(), method));
   }
+  require_alive(*top.core, method);
   wrong_context(fmt::format(
       "Mixing different Strategy objects: {} was called on one {} inside the scope of another "
       "strategy ({}); {} is not {}",
-      method, core.name(), top.core->name(), static_cast<const void*>(top.core),
+      method, core.name(), top.core->name(), static_cast<const void*>(top.core.get()),
       static_cast<const void*>(&core)));
 }
 
 void require_replica(const ReplicaContext& replica, const char* method) {
   const ReplicaState& state = replica.state();
-  if (state.run == nullptr && thread_context().modes.empty()) return;
   const auto& modes = thread_context().modes;
   const ReplicaContext* top = modes.empty() ? &default_replica() : modes.back().replica;
   if (top == &replica) return;
@@ -72,21 +100,26 @@ void require_scope(const StrategyCore& core, const char* method) {
   if (current.is_default()) {
     wrong_context(fmt::format("Need to be inside scope() of {} for {}", core.name(), method));
   }
+  require_alive(current, method);
   wrong_context(
       fmt::format("Mixing different Strategy objects: {} of one {} inside the scope of "
                   "another strategy ({})",
                   method, core.name(), current.name()));
 }
 
-CrossEntry::CrossEntry(StrategyCore& core, const char* method)
-    : entered_(thread_context().modes.empty()) {
+CrossEntry::CrossEntry(StrategyCore& core, const char* method) {
   require_cross(core, method);
-  if (entered_) thread_context().modes.push_back({&core, nullptr});
+  threads_.emplace(core.threads_per_replica());
+  if (!thread_context().modes.empty()) return;
+  scope_ = enter_strategy({core.shared_from_this(), nullptr}, method);
 }
 
-CrossEntry::~CrossEntry() {
-  if (entered_) thread_context().modes.pop_back();
+CrossEntry::CrossEntry(StrategyCore& core, const char* method, Here here)
+    : CrossEntry(core, method) {
+  verb_.emplace(method, here);
 }
+
+CrossEntry::~CrossEntry() { end_scope(scope_); }
 
 void require_cross(Strategy& strategy, const char* method) {
   require_cross(strategy.core(), method);
@@ -107,6 +140,10 @@ ReplicaContext* get_replica_context() {
   return modes.empty() ? &detail::default_replica() : modes.back().replica;
 }
 
+Strategy* get_cross_replica_context() {
+  return in_cross_replica_context() ? &get_strategy() : nullptr;
+}
+
 bool in_cross_replica_context() { return get_replica_context() == nullptr; }
 
 void set_strategy(Strategy* strategy) {
@@ -119,50 +156,31 @@ void set_strategy(Strategy* strategy) {
   }
   context.modes.clear();
   context.set_by_hand = strategy != nullptr && !strategy->core().is_default();
-  if (context.set_by_hand) context.modes.push_back({&strategy->core(), nullptr});
+  if (context.set_by_hand) context.modes.push_back({strategy->shared_core(), nullptr});
 }
 
-NameScope::NameScope(std::string_view name)
-    : before_(thread_context().names), variables_before_(thread_context().variable_names) {
+NameScope::NameScope(std::string_view name) {
   if (name.empty() || name.front() == '/') {
     throw InvalidUsage(fmt::format("'{}' is no name for a NameScope", name));
   }
-  for (std::string* names : {&thread_context().names, &thread_context().variable_names}) {
-    *names += name;
-    if (names->back() != '/') *names += '/';
-  }
+  id_ = detail::enter_names(name);
 }
 
-NameScope::~NameScope() {
-  thread_context().names = std::move(before_);
-  thread_context().variable_names = std::move(variables_before_);
-}
+NameScope::~NameScope() { detail::end_scope(id_); }
 
 std::string scoped_name(std::string_view name) {
   return thread_context().names + std::string(name);
 }
 
-DeviceScope::DeviceScope(std::string_view device) : before_(thread_context().device) {
-  thread_context().device = Device::canonicalize(device, before_).str();
-}
+DeviceScope::DeviceScope(std::string_view device) : id_(detail::enter_device(device)) {}
 
-DeviceScope::~DeviceScope() { thread_context().device = std::move(before_); }
+DeviceScope::~DeviceScope() { detail::end_scope(id_); }
 
 std::string current_device() { return thread_context().device; }
 
 VariableCreatorScope::VariableCreatorScope(VariableCreator creator)
-    : depth_(thread_context().creators.size()) {
-  thread_context().creators.push_back(std::move(creator));
-}
+    : id_(detail::enter_creator(std::move(creator))) {}
 
-VariableCreatorScope::~VariableCreatorScope() {
-  auto& creators = thread_context().creators;
-  if (creators.size() != depth_ + 1) {
-    log_error(
-        "a VariableCreatorScope ended out of order: scopes end in the reverse order of "
-        "beginning, on the thread that began them");
-  }
-  if (creators.size() > depth_) creators.resize(depth_);
-}
+VariableCreatorScope::~VariableCreatorScope() { detail::end_scope(id_); }
 
 }  // namespace lockstep

@@ -1,8 +1,9 @@
 // What a thread knows of where it stands: the stack of strategies entered, the copy being updated,
-// and what scopes have set. A plain value: whoever changes it for the length of a call swaps a
-// whole one in and the old one back, so that every path out restores everything.
+// and what scopes have set. A plain value: a call that changes it swaps a whole one in and the old
+// one back, so that every path out restores everything.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,12 +11,16 @@
 
 #include "lockstep/context.h"
 #include "lockstep/detail/runtime.h"
+#include "strategy/open_scope.h"
+#include "strategy/verb.h"
+#include "tensor/operator_threads.h"
 
 namespace lockstep::detail {
 
-/// One entered strategy: in cross-replica context, or inside one of its replicas.
+/// One entered strategy: in cross-replica context, or inside one of its replicas. The core is
+/// shared: a Strategy that is destroyed while it is current is found to be gone.
 struct Mode {
-  StrategyCore* core;
+  std::shared_ptr<StrategyCore> core;
   ReplicaContext* replica;  // nullptr: cross-replica
 };
 
@@ -26,25 +31,33 @@ struct ThreadContext {
   std::string names;                      // prefix, with "replica_i/" inside replicas
   std::string variable_names;             // prefix without it: variables have one name everywhere
   std::vector<VariableCreator> creators;  // innermost last
+  std::size_t callers_creators = 0;       // inside a step function: the first ones are run()'s
   std::vector<DeviceList> colocations;    // innermost last
   std::optional<Aggregation> tower_local;
-  bool set_by_hand = false;  // modes.front() is set_strategy's
+  bool set_by_hand = false;       // modes.front() is set_strategy's
+  std::vector<OpenScope> scopes;  // entered in this context, innermost last
 };
 
 ThreadContext& thread_context();
 
-/// Puts a context in place of the thread's for as long as it lives.
+/// Puts a context in place of the thread's for as long as it lives. It begins without open scopes:
+/// those of the context it was copied from can only end there.
 class ContextSwap {
  public:
-  explicit ContextSwap(ThreadContext context) : other_(std::move(context)) {
-    std::swap(thread_context(), other_);
-  }
-  ~ContextSwap() { std::swap(thread_context(), other_); }
+  explicit ContextSwap(ThreadContext context);
+  ~ContextSwap();
   ContextSwap(const ContextSwap&) = delete;
   ContextSwap& operator=(const ContextSwap&) = delete;
 
+  /// The innermost one of this thread, and the one around it; nullptr if there is none.
+  static ContextSwap* innermost() noexcept;
+  [[nodiscard]] ContextSwap* outer() const noexcept { return outer_; }
+  /// The context that is back afterwards.
+  [[nodiscard]] ThreadContext& before() noexcept { return other_; }
+
  private:
   ThreadContext other_;
+  ContextSwap* outer_;
 };
 
 /// The strategy the thread stands in.
@@ -56,16 +69,20 @@ void require_replica(const ReplicaContext& replica, const char* method);
 void require_scope(const StrategyCore& core, const char* method);
 
 /// Stands in cross-replica context of the strategy for the length of a verb: checks, and enters it
-/// if the thread is in none.
+/// if the thread is in none. Operations meanwhile take the threads of a replica.
 class CrossEntry {
  public:
   CrossEntry(StrategyCore& core, const char* method);
+  /// Of a verb that workers may meet in.
+  CrossEntry(StrategyCore& core, const char* method, Here here);
   ~CrossEntry();
   CrossEntry(const CrossEntry&) = delete;
   CrossEntry& operator=(const CrossEntry&) = delete;
 
  private:
-  bool entered_;
+  ScopeId scope_ = ScopeId::none;
+  std::optional<Verb> verb_;
+  std::optional<tensor::OperatorThreads> threads_;
 };
 
 }  // namespace lockstep::detail

@@ -24,19 +24,26 @@ std::string names(const DeviceList& devices) {
 }  // namespace
 
 ReduceOp::ReduceOp(Value value) : value_(value) {
-  if (value != sum && value != mean) {
-    throw InvalidUsage(
-        fmt::format("a ReduceOp is sum or mean, not the value {}", static_cast<int>(value)));
+  if (value > min) {
+    throw InvalidUsage(fmt::format("a ReduceOp is sum, mean, max or min, not the value {}",
+                                   static_cast<int>(value)));
   }
 }
 
 ReduceOp::ReduceOp(std::string_view word)
-    : value_(detail::index_of_word(word, std::array<std::string_view, 2>{"sum", "mean"},
-                                   "reduce_op") == 0
-                 ? sum
-                 : mean) {}
+    : value_(static_cast<Value>(detail::index_of_word(
+          word, std::array<std::string_view, 4>{"sum", "mean", "max", "min"}, "reduce_op"))) {}
+
+std::string_view ReduceOp::name() const noexcept {
+  constexpr std::string_view names[] = {"SUM", "MEAN", "MAX", "MIN"};
+  return names[value_];
+}
 
 namespace detail {
+
+bool is_sole_owner(const Tensor& tensor, std::size_t holders) {
+  return tensor.use_count() <= holders && tensor.has_storage() && tensor.storage().use_count() == 1;
+}
 
 int readable_component(const DeviceList& devices) {
   const ThreadContext& context = thread_context();

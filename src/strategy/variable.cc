@@ -189,6 +189,7 @@ Tensor write(const Variable& variable, Write how, const Value& value, Here here)
     apply(component(state, at.index), how, value);
   } else {
     require_aggregation(state, name_of(how));
+    const detail::Verb verb(name_of(how), here, state.name);
     get_replica_context()->merge_at(
         here,
         [](const Variable& merged, const PerReplica<Write>& hows, const PerReplica<Value>& each) {
@@ -245,9 +246,12 @@ Synchronization Variable::synchronization() const noexcept { return state_->sync
 Aggregation Variable::aggregation() const noexcept { return state_->aggregation; }
 int Variable::size() const noexcept { return static_cast<int>(state_->components.size()); }
 
-Tensor Variable::read(Here) const {
+Tensor Variable::read(Here here) const {
   const Standing at = standing(*state_);
-  if (at.place == Standing::Place::cross) return read_across(*state_);
+  if (at.place == Standing::Place::cross) {
+    const detail::Verb verb("read", here, state_->name);
+    return read_across(*state_);
+  }
   return component(*state_, at.index);
 }
 

@@ -15,7 +15,7 @@ Standing standing(const VariableState& state) {
   const ThreadContext& context = thread_context();
   if (context.modes.empty()) return {Place::cross};
   const Mode& top = context.modes.back();
-  if (top.core != state.core.get()) {
+  if (top.core != state.core) {
     wrong_context(
         fmt::format("Mixing different Strategy objects: variable {} was created under {} "
                     "and is used under another strategy ({})",

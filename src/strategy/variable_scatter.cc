@@ -1,6 +1,15 @@
 // Writing rows of variables.
+// clang-format off
+#include "lockstep/tensor.h"  // before libtorch's own
+// clang-format on
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+#include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
+
+#include <unordered_map>
 
 #include "strategy/variable_access.h"
 #include "tensor/torch_text.h"
@@ -34,6 +43,33 @@ constexpr bool adds_up(Scatter scatter) {
          scatter == Scatter::div;
 }
 
+/// Positions of rows in rounds: a row that occurs k times is in the first k rounds, so that no
+/// round has it twice and the values of a row meet it in their order.
+std::vector<std::vector<std::int64_t>> rounds_of(const Tensor& rows) {
+  const Tensor on_cpu = rows.cpu().contiguous();
+  const auto* const row = on_cpu.data_ptr<std::int64_t>();
+  std::unordered_map<std::int64_t, std::size_t> seen;
+  std::vector<std::vector<std::int64_t>> rounds;
+  for (std::int64_t i = 0; i < on_cpu.numel(); ++i) {
+    const std::size_t round = seen[row[i]]++;
+    if (round == rounds.size()) rounds.emplace_back();
+    rounds[round].push_back(i);
+  }
+  return rounds;
+}
+
+/// target[rows[i]] = combine(target[rows[i]], values[i]). libtorch's own index_reduce_ would print
+/// that it is a beta version.
+template <class Combine>
+void combine_rows(const Tensor& target, const Tensor& rows, const Tensor& values,
+                  const Combine& combine) {
+  for (const std::vector<std::int64_t>& positions : rounds_of(rows)) {
+    const Tensor which = at::tensor(positions, rows.options());
+    const Tensor at = rows.index_select(0, which);
+    target.index_copy_(0, at, combine(target.index_select(0, at), values.index_select(0, which)));
+  }
+}
+
 void apply(const Tensor& target, Scatter scatter, const IndexedSlices& slices) {
   const at::NoGradGuard not_recorded;
   const Tensor rows = slices.indices.to(at::kLong);
@@ -46,24 +82,26 @@ void apply(const Tensor& target, Scatter scatter, const IndexedSlices& slices) {
       target.index_add_(0, rows, values, -1);
       return;
     case Scatter::mul:
-      target.index_reduce_(0, rows, values, "prod");
+      combine_rows(target, rows, values, [](const Tensor& a, const Tensor& b) { return a * b; });
+      return;
+    case Scatter::div:
+      combine_rows(target, rows, values, [](const Tensor& a, const Tensor& b) {
+        const bool floating = a.is_floating_point() || a.is_complex();
+        // Integers are divided as C++ and TensorFlow do: towards zero.
+        return floating ? a.div(b) : a.div(b, "trunc");
+      });
       return;
     case Scatter::min:
-      target.index_reduce_(0, rows, values, "amin");
+      combine_rows(target, rows, values,
+                   [](const Tensor& a, const Tensor& b) { return at::minimum(a, b); });
       return;
     case Scatter::max:
-      target.index_reduce_(0, rows, values, "amax");
+      combine_rows(target, rows, values,
+                   [](const Tensor& a, const Tensor& b) { return at::maximum(a, b); });
       return;
     case Scatter::update:
       target.index_copy_(0, rows, values);
       return;
-    case Scatter::div:
-      break;
-  }
-  const bool floating = target.is_floating_point() || target.is_complex();
-  for (std::int64_t i = 0; i < rows.numel(); ++i) {
-    const Tensor row = target.select(0, rows[i].item<std::int64_t>());
-    floating ? row.div_(values.select(0, i)) : row.div_(values.select(0, i), "floor");
   }
 }
 
@@ -135,6 +173,7 @@ Tensor scatter(const Variable& variable, Scatter how, const IndexedSlices& slice
     return component(state, at.index);
   }
   require_aggregation(state, name_of(how));
+  const detail::Verb verb(name_of(how), here, state.name);
   get_replica_context()->merge_at(
       here,
       [](const Variable& merged, const PerReplica<Scatter>& hows, const PerReplica<Tensor>& indices,

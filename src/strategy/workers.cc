@@ -9,9 +9,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/printable.h"
 #include "lockstep/coll/batch.h"
 #include "strategy/meet_before_throwing.h"
+#include "strategy/verb.h"
 #include "tensor/buffer.h"
+#include "tensor/torch_text.h"
 
 namespace lockstep::detail {
 
@@ -19,6 +22,21 @@ namespace {
 
 using tensor::buffer_of;
 using tensor::plain;
+
+/// What messages say of a call: the user's verb if there is one, what it is about, and the types of
+/// what was given.
+std::string described(std::string_view what, std::string_view types = {}) {
+  std::string text(what == Verb::subject() ? std::string_view() : what);
+  if (!types.empty()) text += fmt::format("{}{}", text.empty() ? "" : " ", types);
+  return Verb::describe(text);
+}
+
+coll::Buffer bytes_of(std::string& text) { return {DType::uint8, text.data(), text.size()}; }
+
+[[noreturn]] void throw_damaged(std::string_view what) {
+  throw DataError(
+      fmt::format("{}: another worker sent texts whose lengths do not fit together", what));
+}
 
 std::int64_t digest_of(const Trait& trait) {
   const std::string text = trait.what + '\0' + trait.value;
@@ -54,7 +72,9 @@ void Workers::have_lane_sessions(int lanes) {
 void Workers::broadcast(const std::vector<Tensor>& tensors, std::string_view what) {
   for (const Tensor& tensor : tensors) {
     const Tensor dense = plain(tensor);
-    session_.broadcast(buffer_of(dense), coll::Root{0}, call(what, dense.sizes()));
+    session_.broadcast(buffer_of(dense), coll::Root{0},
+                       call(what, dense.sizes(), described(what, tensor::type_text(tensor))),
+                       Verb::place());
     if (dense.data_ptr() != tensor.data_ptr()) tensor.detach().copy_(dense);
   }
 }
@@ -67,8 +87,50 @@ Tensor Workers::from_chief(const Tensor& tensor, std::string_view what) {
 
 std::uint64_t Workers::from_chief(std::uint64_t number, std::string_view what) {
   auto word = static_cast<std::int64_t>(number);
-  session_.broadcast(std::span(&word, 1), coll::Root{0}, call(what));
+  session_.broadcast(std::span(&word, 1), coll::Root{0}, call(what, {}, described(what)),
+                     Verb::place());
   return static_cast<std::uint64_t>(word);
+}
+
+std::string Workers::text_from_chief(const std::string& text, std::string_view what) {
+  std::string result = text;
+  result.resize(from_chief(text.size(), what));
+  session_.broadcast(bytes_of(result), coll::Root{0}, call(what, {}, described(what)),
+                     Verb::place());
+  return result;
+}
+
+// Type and number of axes, the axes, the elements: what the others have is not looked at.
+Tensor Workers::any_from_chief(const Tensor& tensor, std::string_view what) {
+  constexpr std::int64_t kNone = -1;
+  const bool sends = is_chief() && tensor.defined() && tensor.layout() == at::kStrided;
+  const std::string description =
+      described(what, is_chief() ? tensor::type_text(tensor) : std::string("what the chief has"));
+  const auto take = [&](std::vector<std::int64_t>& words) {
+    session_.broadcast(std::span(words), coll::Root{0}, call(what, {}, description), Verb::place());
+  };
+  std::vector<std::int64_t> kind = {kNone, 0};
+  if (sends) kind = {static_cast<std::int64_t>(tensor.scalar_type()), tensor.dim()};
+  take(kind);
+  if (kind[0] == kNone) {
+    throw InvalidUsage(fmt::format(
+        "{}: the chief's tensor is undefined or sparse; give a dense one", description));
+  }
+  std::vector<std::int64_t> sizes(static_cast<std::size_t>(kind[1]));
+  if (sends) sizes = tensor.sizes().vec();
+  if (!sizes.empty()) take(sizes);
+  const auto options = at::TensorOptions().dtype(static_cast<at::ScalarType>(kind[0]));
+  const Tensor result = sends ? plain(tensor).clone() : at::empty(sizes, options);
+  session_.broadcast(buffer_of(result), coll::Root{0}, call(what, sizes, description),
+                     Verb::place());
+  return result;
+}
+
+void Workers::barrier(std::string_view what, std::chrono::nanoseconds timeout) {
+  const std::string description = described(what);
+  coll::CallOptions options = call(what, {}, description);
+  if (timeout.count() != 0) options.timeout = timeout;
+  session_.barrier(options, Verb::place());
 }
 
 std::vector<Tensor> Workers::gather(const Tensor& tensor, std::string_view what) {
@@ -76,15 +138,50 @@ std::vector<Tensor> Workers::gather(const Tensor& tensor, std::string_view what)
   std::vector<std::int64_t> sizes = own.sizes().vec();
   sizes.insert(sizes.begin(), count());
   const Tensor all = at::empty(sizes, own.options());
-  session_.all_gather(buffer_of(own), buffer_of(all), {}, call(what, own.sizes()));
+  session_.all_gather(buffer_of(own), buffer_of(all), {},
+                      call(what, own.sizes(), described(what, tensor::type_text(tensor))),
+                      Verb::place());
   return all.unbind(0);
 }
 
 std::vector<std::int64_t> Workers::gather(std::span<const std::int64_t> numbers,
                                           std::string_view what) {
   std::vector<std::int64_t> all(numbers.size() * static_cast<std::size_t>(count()));
-  session_.all_gather(numbers, std::span(all), {}, call(what));
+  session_.all_gather(numbers, std::span(all), {}, call(what, {}, described(what)), Verb::place());
   return all;
+}
+
+// Each as its length and its bytes, one after another; how many bytes each worker has goes first.
+std::vector<std::string> Workers::gather(const std::vector<std::string>& texts,
+                                         std::string_view what) {
+  std::string own;
+  for (const std::string& text : texts) {
+    const std::uint64_t length = text.size();
+    own.append(reinterpret_cast<const char*>(&length), sizeof(length));
+    own += text;
+  }
+  const auto bytes = static_cast<std::int64_t>(own.size());
+  std::vector<std::uint64_t> counts;
+  std::uint64_t total = 0;
+  for (const std::int64_t each : gather(std::span(&bytes, 1), what)) {
+    if (each < 0) throw_damaged(what);
+    counts.push_back(static_cast<std::uint64_t>(each));
+    total += counts.back();
+  }
+  std::string all(total, '\0');
+  session_.all_gather(bytes_of(own), bytes_of(all), counts, call(what, {}, described(what)),
+                      Verb::place());
+  std::vector<std::string> result;
+  for (std::size_t at = 0; at < all.size();) {
+    std::uint64_t length = 0;
+    if (all.size() - at < sizeof(length)) throw_damaged(what);
+    std::memcpy(&length, &all[at], sizeof(length));
+    at += sizeof(length);
+    if (length > all.size() - at) throw_damaged(what);
+    result.push_back(all.substr(at, length));
+    at += length;
+  }
+  return result;
 }
 
 void Workers::sum(std::span<std::int64_t> numbers, std::string_view what) {
@@ -105,8 +202,8 @@ void Workers::require_alike(std::string_view subject, const std::vector<Trait>& 
     for (int worker = 1; worker < count(); ++worker) {
       if (all[static_cast<std::size_t>(worker) * digests.size() + entry] == all[entry]) continue;
       // Everybody knows by now, and tells the others what it has.
-      const std::vector<std::string> texts = gather_texts(
-          entry < traits.size() ? traits[entry].what + " " + traits[entry].value : "nothing",
+      const std::vector<std::string> texts = gather(
+          {entry < traits.size() ? traits[entry].what + " " + traits[entry].value : "nothing"},
           subject);
       meet_before_throwing(this);
       throw Mismatch(
@@ -114,26 +211,10 @@ void Workers::require_alike(std::string_view subject, const std::vector<Trait>& 
               "{}: worker {} differs from worker 0 in entry {} (of {} and {}): worker 0 has "
               "{}, worker {} has {}. All workers must run the same program on the same data",
               subject, worker, entry, lengths[static_cast<std::size_t>(worker)], lengths[0],
-              texts[0], worker, texts[static_cast<std::size_t>(worker)]),
+              printable(texts[0]), worker, printable(texts[static_cast<std::size_t>(worker)])),
           Code::invalid_argument, {worker});
     }
   }
-}
-
-std::vector<std::string> Workers::gather_texts(std::string text, std::string_view what) {
-  constexpr std::size_t kWords = 16;
-  text.resize(kWords * sizeof(std::int64_t), '\0');
-  std::vector<std::int64_t> words(kWords);
-  std::memcpy(words.data(), text.data(), text.size());
-  const std::vector<std::int64_t> all = gather(words, what);
-  std::vector<std::string> texts;
-  for (std::size_t w = 0; w < all.size(); w += kWords) {
-    std::string each(text.size(), '\0');
-    std::memcpy(each.data(), &all[w], each.size());
-    each.resize(std::min(each.find('\0'), each.size()));
-    texts.push_back(std::move(each));
-  }
-  return texts;
 }
 
 }  // namespace lockstep::detail

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <span>
 #include <string>
 #include <string_view>
@@ -53,22 +54,32 @@ class Workers {
   }
   /// Makes the sessions of so many lanes, as far as there are none yet; all workers together.
   void have_lane_sessions(int lanes);
-  /// Options of a call of this name.
+  /// Options of a call of this name. `description` is what messages say in its place (verb.h).
   [[nodiscard]] coll::CallOptions call(std::string_view what,
-                                       std::span<const std::int64_t> shape = {}) const {
-    return {.name = what, .timeout = timeout_, .shape = shape};
+                                       std::span<const std::int64_t> shape = {},
+                                       std::string_view description = {}) const {
+    return {.name = what, .description = description, .timeout = timeout_, .shape = shape};
   }
+
+  /// Until all workers are here; 0: no other deadline than that of every call.
+  void barrier(std::string_view what, std::chrono::nanoseconds timeout = {});
 
   /// The chief's values become everybody's. Dense tensors, alike on all workers.
   void broadcast(const std::vector<Tensor>& tensors, std::string_view what);
   /// The same of one tensor, as a new one; what is given stays as it is.
   [[nodiscard]] Tensor from_chief(const Tensor& tensor, std::string_view what);
   [[nodiscard]] std::uint64_t from_chief(std::uint64_t number, std::string_view what);
+  /// Of a text and of a tensor that the other workers know nothing of.
+  [[nodiscard]] std::string text_from_chief(const std::string& text, std::string_view what);
+  [[nodiscard]] Tensor any_from_chief(const Tensor& tensor, std::string_view what);
 
   /// In the order of workers.
   [[nodiscard]] std::vector<Tensor> gather(const Tensor& tensor, std::string_view what);
   [[nodiscard]] std::vector<std::int64_t> gather(std::span<const std::int64_t> numbers,
                                                  std::string_view what);
+  /// Those of all workers, however many each has.
+  [[nodiscard]] std::vector<std::string> gather(const std::vector<std::string>& texts,
+                                                std::string_view what);
   /// Added up over the workers, in place.
   void sum(std::span<std::int64_t> numbers, std::string_view what);
 
@@ -80,21 +91,24 @@ class Workers {
   void abandon(const std::string& reason) noexcept { session_.abandon(reason); }
   /// Strategies that are made over these workers, and end: with the last one the worker leaves, in
   /// good order, whatever of them lives on. Later calls are InvalidUsage.
-  void begin_strategy() noexcept { ++strategies_; }
+  void begin_strategy() noexcept {
+    ++strategies_;
+    exceptions_ = std::uncaught_exceptions();
+  }
   void end_strategy() noexcept {
     if (--strategies_ > 0) return;
+    // The others would only learn that this worker has gone.
+    if (std::uncaught_exceptions() > exceptions_) abandon("an exception ended its strategy");
     for (coll::Session& session : lane_sessions_) session.close();
     session_.close();
   }
 
  private:
-  /// The first 128 bytes of each worker's text.
-  [[nodiscard]] std::vector<std::string> gather_texts(std::string text, std::string_view what);
-
   coll::Session& session_;
   std::chrono::nanoseconds timeout_;
   std::vector<coll::Session> lane_sessions_;  // of lanes 1, 2, ...
   std::atomic<int> strategies_ = 0;
+  std::atomic<int> exceptions_ = 0;  // under way where the last strategy was made
 };
 
 }  // namespace lockstep::detail

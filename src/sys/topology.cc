@@ -10,6 +10,8 @@
 #include <memory>
 #include <sstream>
 
+#include "base/gate.h"
+#include "lockstep/error.h"
 #include "sys/cgroup.h"
 #include "sys/os_error.h"
 
@@ -99,17 +101,33 @@ int Topology::usable_cores() const noexcept {
   return std::max(static_cast<int>(paid), 1);
 }
 
-std::vector<CpuSet> Topology::cores_for(int lanes, int offset) const {
-  if (lanes <= 0 || offset < 0 || lanes > usable_cores() - offset) return {};
+std::vector<CpuSet> Topology::cores_for(const LaneCores& wanted) const {
+  if (wanted.lanes <= 0 || wanted.threads <= 0 || wanted.before < 0) return {};
   std::vector<CpuSet> all;
   for (const NumaNode& node : nodes_) all.insert(all.end(), node.cores.begin(), node.cores.end());
   // A process without a usable core counts as having one.
-  if (std::ssize(all) < offset + lanes) return {};
-  return {all.begin() + offset, all.begin() + offset + lanes};
+  const auto there = std::min<std::int64_t>(usable_cores(), std::ssize(all));
+  const auto needed = std::int64_t{wanted.lanes} * wanted.threads;
+  if (needed > there - wanted.before) return {};
+  std::vector<CpuSet> lanes(static_cast<std::size_t>(wanted.lanes));
+  auto core = all.begin() + wanted.before;
+  for (CpuSet& lane : lanes) {
+    for (int i = 0; i < wanted.threads; ++i, ++core)
+      lane.insert(lane.end(), core->begin(), core->end());
+    std::sort(lane.begin(), lane.end());
+  }
+  return lanes;
 }
 
-std::vector<CpuSet> cores_for(int lanes, int offset) {
-  return Topology::read().cores_for(lanes, offset);
+int usable_cores() {
+  static const int cores = [] {
+    try {
+      return Topology::read().usable_cores();
+    } catch (const Error&) {
+      return lockstep::usable_cores();
+    }
+  }();
+  return cores;
 }
 
 Status pin_this_thread(const CpuSet& cpus) {

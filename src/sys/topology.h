@@ -1,11 +1,11 @@
 // Topology: the cores this process may use, and which of them its lanes are pinned to.
 //
 // "May use" means the affinity mask of the process, and no more cores than the cgroup's quota pays
-// for. Each lane gets a core of its own, neighbours next to each other; the hardware threads of a
-// core stay together. Pinning is for lanes that have a core each: if there are more lanes than
-// cores, nobody is pinned.
+// for. A lane of T threads gets T cores of its own, neighbours next to each other; the hardware
+// threads of a core stay together. Pinning is for lanes that have their cores to themselves: if
+// there are too few, no lane is pinned.
 //
-//   const auto cores = Topology::read().cores_for(lanes, local_rank * lanes);
+//   const auto cores = Topology::read().cores_for({.lanes = 2, .threads = 4, .before = 8});
 //   if (!cores.empty()) status = pin_this_thread(cores[i]);          // on lane i
 //
 // A value. The mask of the process is the union of its threads' masks, so pinned lanes do not
@@ -21,6 +21,13 @@ namespace lockstep::sys {
 
 /// Logical processors by the operating system's numbers, ascending.
 using CpuSet = std::vector<int>;
+
+/// Lanes that want cores of their own.
+struct LaneCores {
+  int lanes = 1;
+  int threads = 1;  // of each lane
+  int before = 0;   // cores that other ranks of this host have
+};
 
 struct NumaNode {
   std::vector<CpuSet> cores;
@@ -39,17 +46,17 @@ class Topology {
   [[nodiscard]] const std::vector<NumaNode>& nodes() const noexcept { return nodes_; }
   /// How many cores the mask and the quota leave, at least one.
   [[nodiscard]] int usable_cores() const noexcept;
-  /// One core for each of `lanes`, after leaving out the first `offset` cores, which are other
-  /// ranks' on this host. Empty if there are not that many.
-  [[nodiscard]] std::vector<CpuSet> cores_for(int lanes, int offset) const;
+  /// For each lane the processors of as many cores as it has threads. Empty if there are too few.
+  [[nodiscard]] std::vector<CpuSet> cores_for(const LaneCores& wanted) const;
 
  private:
   std::vector<NumaNode> nodes_;
   double quota_;
 };
 
-/// Topology::read().cores_for(lanes, offset).
-std::vector<CpuSet> cores_for(int lanes, int offset);
+/// Topology::read().usable_cores() when it was first asked for: a large machine takes a while to
+/// look at. If it cannot be looked at, the processors in the mask.
+int usable_cores();
 
 /// SystemError if the operating system refuses.
 Status pin_this_thread(const CpuSet& cpus);

@@ -80,6 +80,33 @@ std::string version_of(const Library& library) {
   return {};
 }
 
+/// Functions of a BLAS that has one number of threads for the process, looked for once; the others
+/// are null.
+struct ProcessThreads {
+  int (*of_openblas)() = nullptr;
+  void (*set_openblas)(int) = nullptr;
+  std::int64_t (*of_blis)() = nullptr;
+  void (*set_blis)(std::int64_t) = nullptr;
+
+  static const ProcessThreads& get() {
+    static const ProcessThreads found;
+    return found;
+  }
+
+ private:
+  ProcessThreads() {
+    const Library library;
+    const BlasKind kind = kind_of(library);
+    if (kind == BlasKind::openblas_pthread) {
+      of_openblas = library.find<int()>("openblas_get_num_threads");
+      set_openblas = library.find<void(int)>("openblas_set_num_threads");
+    } else if (kind == BlasKind::blis) {
+      of_blis = library.find<std::int64_t()>("bli_thread_get_num_threads");
+      set_blis = library.find<void(std::int64_t)>("bli_thread_set_num_threads");
+    }
+  }
+};
+
 }  // namespace
 
 std::string_view to_string(BlasKind kind) noexcept {
@@ -114,37 +141,26 @@ std::string Blas::describe() const {
   return text;
 }
 
-bool set_blas_threads(int threads) {
-  const Library library;
-  switch (kind_of(library)) {
-    case BlasKind::openblas_pthread:
-    case BlasKind::openblas_openmp:
-      if (auto* set = library.find<void(int)>("openblas_set_num_threads")) {
-        set(threads);
-        return true;
-      }
-      return false;
-    case BlasKind::blis:
-      library.find<void(std::int64_t)>("bli_thread_set_num_threads")(threads);
-      return true;
-    case BlasKind::mkl:
-      library.find<void(int)>("MKL_Set_Num_Threads")(threads);
-      return true;
-    case BlasKind::openblas_serial:
-    case BlasKind::reference:
-    case BlasKind::unknown:
-      break;
-  }
-  return false;
+bool has_process_wide_threads(BlasKind kind) noexcept {
+  return kind == BlasKind::openblas_pthread || kind == BlasKind::blis;
+}
+
+int blas_threads() {
+  const ProcessThreads& threads = ProcessThreads::get();
+  if (threads.of_openblas != nullptr) return threads.of_openblas();
+  if (threads.of_blis != nullptr) return static_cast<int>(threads.of_blis());
+  return 0;
+}
+
+void set_blas_threads(int count) {
+  const ProcessThreads& threads = ProcessThreads::get();
+  if (threads.set_openblas != nullptr) threads.set_openblas(count);
+  if (threads.set_blis != nullptr) threads.set_blis(count);
 }
 
 BlasUse BlasUse::here(int lanes, int threads_per_lane) {
-  BlasUse use{.lanes = lanes, .threads_per_lane = threads_per_lane};
-#if defined(__x86_64__)
-  use.avx2 = __builtin_cpu_supports("avx2");
-  use.avx512 = __builtin_cpu_supports("avx512f");
-#endif
-  return use;
+  return {
+      .lanes = lanes, .threads_per_lane = threads_per_lane, .processor = sys::Processor::here()};
 }
 
 std::string blas_advice(const Blas& blas, BlasUse use) {
@@ -162,22 +178,19 @@ std::string blas_advice(const Blas& blas, BlasUse use) {
         "replica, processes instead of lanes, or BLIS (libblis4-openmp)",
         use.lanes, use.threads_per_lane, blas.path);
   }
-  // What OpenBLAS takes for a processor that is newer than itself.
-  const bool old_kernels = blas.version.find(" Prescott ") != std::string::npos ||
-                           blas.version.find(" Core2 ") != std::string::npos;
-  if (old_kernels && use.avx2) {
+  if (const std::string kernels = sys::better_openblas_kernels(blas.version, use.processor);
+      !kernels.empty()) {
     return fmt::format(
-        "OpenBLAS ({}) does not know this processor and multiplies matrices with kernels of SSE3, "
-        "several times slower than it could: set OPENBLAS_CORETYPE={} in the environment, for "
-        "every "
-        "process alike, or take a newer OpenBLAS",
-        blas.version, use.avx512 ? "SkylakeX" : "Haswell");
+        "OpenBLAS ({}) does not know this processor and multiplies matrices with kernels of an old "
+        "one, several times slower than it could: call lockstep::choose_blas_kernels(argv) first "
+        "in main(), or set {}={} in the environment, for every process alike, or take a newer "
+        "OpenBLAS",
+        blas.version, sys::kOpenblasKernels, kernels);
   }
   return {};
 }
 
-void prepare_blas(BlasUse use) {
-  set_blas_threads(use.threads_per_lane);
+void warn_about_blas(BlasUse use) {
   const std::string advice = blas_advice(Blas::in_use(), use);
   static std::atomic_flag warned;
   if (!advice.empty() && !warned.test_and_set()) log_warning("{}", advice);

@@ -4,17 +4,18 @@
 // each lane and makes the lanes wait for each other, and the reference BLAS is many times slower
 // than all others. Which one is in use is the system's choice (Debian: its alternatives), and
 // lockstep leaves it alone: it limits the threads of the one it finds and warns if that is not
-// enough.
+// enough. operator_threads.h sets the numbers.
 //
-//   prepare_blas({.lanes = 2, .threads_per_lane = 1});
 //   Blas::in_use().describe();   // OpenBLAS (pthreads), /usr/lib/.../libblas.so.3, OpenBLAS 0.3.21
 //
-// Thread-safe, but the number of threads is the process's: set it before lanes multiply.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+
+#include "sys/openblas_kernels.h"
 
 namespace lockstep::tensor {
 
@@ -42,21 +43,23 @@ struct Blas {
 struct BlasUse {
   int lanes = 1;
   int threads_per_lane = 1;
-  bool avx2 = false;  // what the processor has
-  bool avx512 = false;
+  sys::Processor processor = {};
 
   /// On this processor.
   static BlasUse here(int lanes, int threads_per_lane);
 };
 
-/// Tells the BLAS in use how many threads one call may take. False if it cannot be told (it has no
-/// threads, or is unknown).
-bool set_blas_threads(int threads);
+/// True if the threads of a call are one number of the process. Others follow OpenMP's number or
+/// have one of the calling thread, or have no threads.
+[[nodiscard]] bool has_process_wide_threads(BlasKind kind) noexcept;
+/// That number of the BLAS in use; 0 if it has none. `set` does nothing then.
+[[nodiscard]] int blas_threads();
+void set_blas_threads(int count);
 
 /// What is wrong with `blas` for this use, and what to do; empty if nothing is.
 std::string blas_advice(const Blas& blas, BlasUse use);
 
-/// Sets the threads, and logs blas_advice() as a warning once per process.
-void prepare_blas(BlasUse use);
+/// Logs blas_advice() as a warning, once per process.
+void warn_about_blas(BlasUse use);
 
 }  // namespace lockstep::tensor

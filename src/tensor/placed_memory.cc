@@ -3,6 +3,7 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <atomic>
 #include <exception>
@@ -47,9 +48,13 @@ class PlacedMemory::Blocks {
     find_least();
   }
 
+  /// False for most allocations, without a lock: they are smaller.
+  [[nodiscard]] bool may_expect(std::size_t bytes) const noexcept {
+    return bytes >= least_.load(std::memory_order_relaxed);
+  }
+
   /// Null if none of this size is expected, or too many are used already, or none can be had.
   std::shared_ptr<void> take_expected(std::size_t bytes) noexcept {
-    if (bytes < least_.load(std::memory_order_relaxed)) return nullptr;
     try {
       {
         const MutexLock lock(mutex_);
@@ -117,40 +122,28 @@ class PlacedMemory::Blocks {
   static constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
   Source source_;
-  std::atomic<std::size_t> least_ = kNone;  // size: most allocations are smaller
+  std::atomic<std::size_t> least_ = kNone;  // size that is expected
   Mutex mutex_;
   std::map<std::size_t, Size> sizes_ GUARDED_BY(mutex_);
   bool closed_ GUARDED_BY(mutex_) = false;
 };
 
-/// libtorch's own allocator, but for what is placed.
-class PlacingAllocator final : public c10::Allocator {
+namespace {
+
+/// A block that a tensor has.
+struct Placed {
+  std::shared_ptr<PlacedMemory::Blocks> of;
+  std::shared_ptr<void> block;
+  std::size_t bytes = 0;
+};
+
+/// All such blocks of the process, by address: some of libtorch (oneDNN's side) gives memory back
+/// by its address alone.
+class Registry {
  public:
-  static PlacingAllocator& installed() {
-    static auto* const allocator = [] {  // tensors may be dropped until the process ends
-      auto* placing = new PlacingAllocator(c10::GetCPUAllocator());
-      c10::SetCPUAllocator(placing);
-      return placing;
-    }();
-    return *allocator;
-  }
-
-  /// Where this thread's backward passes may place what they compute.
-  static thread_local PlacedMemory* current;
-
-  [[nodiscard]] c10::DataPtr allocate(std::size_t bytes) const override {
-    if (current != nullptr && !c10::GradMode::is_enabled()) {
-      const auto& blocks = current->blocks_;
-      if (auto block = blocks->take_expected(bytes)) {
-        void* const data = installed().add(blocks, std::move(block), bytes);
-        return {data, data, drop, c10::kCPU};
-      }
-    }
-    return usual_->allocate(bytes);
-  }
-  /// Some of libtorch (oneDNN's side) gives memory back by its address alone.
-  [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override {
-    return usual_->raw_deleter() != nullptr ? drop : nullptr;
+  static Registry& of_process() {
+    static auto* const registry = new Registry;  // tensors may be dropped until the process ends
+    return *registry;
   }
 
   /// The address, by which it is dropped.
@@ -168,44 +161,76 @@ class PlacingAllocator final : public c10::Allocator {
     return found != placed_.end() ? found->second.of.get() : nullptr;
   }
 
-  static void drop(void* data) {
-    if (data == nullptr) return;
-    PlacingAllocator& allocator = installed();
+  /// Whether it was one of them.
+  bool give_back(const void* data) {
     Placed dropped;
     {
-      const MutexLock lock(allocator.mutex_);
-      if (const auto found = allocator.placed_.find(data); found != allocator.placed_.end()) {
-        dropped = std::move(found->second);
-        allocator.placed_.erase(found);
-      }
+      const MutexLock lock(mutex_);
+      const auto found = placed_.find(data);
+      if (found == placed_.end()) return false;
+      dropped = std::move(found->second);
+      placed_.erase(found);
     }
-    if (dropped.of) {
-      dropped.of->give_back(dropped.bytes, std::move(dropped.block));
-    } else {
-      allocator.usual_->raw_deleter()(data);
-    }
+    dropped.of->give_back(dropped.bytes, std::move(dropped.block));
+    return true;
   }
 
  private:
-  /// A block that a tensor has.
-  struct Placed {
-    std::shared_ptr<PlacedMemory::Blocks> of;
-    std::shared_ptr<void> block;
-    std::size_t bytes = 0;
-  };
-
-  explicit PlacingAllocator(c10::Allocator* usual) noexcept : usual_(usual) {}
-
-  c10::Allocator* usual_;
   mutable Mutex mutex_;
   std::unordered_map<const void*, Placed> placed_ GUARDED_BY(mutex_);
 };
 
-thread_local PlacedMemory* PlacingAllocator::current = nullptr;
+/// Where this thread's backward passes may place what they compute.
+thread_local PlacedMemory* current = nullptr;
 
-PlacedMemory::PlacedMemory(Source source) : blocks_(std::make_shared<Blocks>(std::move(source))) {
-  PlacingAllocator::installed();
+/// Whether this thread computes a node of a backward pass that is not itself recorded.
+bool in_backward() {
+  return !c10::GradMode::is_enabled() &&
+         torch::autograd::get_current_graph_task_exec_info() != nullptr;
 }
+
+}  // namespace
+
+/// libtorch's own allocator, but for what is placed.
+class PlacingAllocator final : public c10::Allocator {
+ public:
+  static void install() {
+    static const bool once = [] {
+      usual_ = c10::GetCPUAllocator();
+      c10::SetCPUAllocator(new PlacingAllocator);  // libtorch's until the process ends
+      return true;
+    }();
+    (void)once;
+  }
+
+  [[nodiscard]] c10::DataPtr allocate(std::size_t bytes) const override {
+    if (current != nullptr && current->blocks_->may_expect(bytes) && in_backward()) {
+      const auto& blocks = current->blocks_;
+      if (auto block = blocks->take_expected(bytes)) {
+        void* const data = Registry::of_process().add(blocks, std::move(block), bytes);
+        return {data, data, drop, c10::kCPU};
+      }
+    }
+    return usual_->allocate(bytes);
+  }
+  [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override {
+    return usual_->raw_deleter() != nullptr ? drop : nullptr;
+  }
+
+  static void drop(void* data) {
+    if (data == nullptr || Registry::of_process().give_back(data)) return;
+    usual_->raw_deleter()(data);
+  }
+
+ private:
+  static c10::Allocator* usual_;  // null: not installed
+};
+
+c10::Allocator* PlacingAllocator::usual_ = nullptr;
+
+void PlacedMemory::place_gradients_of_this_process() { PlacingAllocator::install(); }
+
+PlacedMemory::PlacedMemory(Source source) : blocks_(std::make_shared<Blocks>(std::move(source))) {}
 PlacedMemory::~PlacedMemory() { close(); }
 
 void PlacedMemory::expect(std::size_t bytes) { blocks_->expect(bytes); }
@@ -217,13 +242,13 @@ bool PlacedMemory::holds(const Tensor& tensor) const {
   const c10::DataPtr& memory = storage.data_ptr();
   return memory.get_deleter() == &PlacingAllocator::drop && tensor.data_ptr() == memory.get() &&
          tensor.nbytes() == storage.nbytes() &&
-         PlacingAllocator::installed().owner_of(memory.get()) == blocks_.get();
+         Registry::of_process().owner_of(memory.get()) == blocks_.get();
 }
 
 Tensor PlacedMemory::empty_like(const Tensor& like) {
   const bool dense = like.is_non_overlapping_and_dense();
   const std::size_t bytes = static_cast<std::size_t>(like.numel()) * like.itemsize();
-  void* const data = PlacingAllocator::installed().add(blocks_, blocks_->take(bytes), bytes);
+  void* const data = Registry::of_process().add(blocks_, blocks_->take(bytes), bytes);
   return at::for_blob(data, like.sizes())
       .strides(dense ? at::OptionalIntArrayRef(like.strides()) : at::OptionalIntArrayRef())
       .context(data, PlacingAllocator::drop)
@@ -232,7 +257,7 @@ Tensor PlacedMemory::empty_like(const Tensor& like) {
 }
 
 PlacedMemory::Scope::Scope(PlacedMemory* memory) noexcept
-    : before_(std::exchange(PlacingAllocator::current, memory)) {}
-PlacedMemory::Scope::~Scope() { PlacingAllocator::current = before_; }
+    : before_(std::exchange(current, memory)) {}
+PlacedMemory::Scope::~Scope() { current = before_; }
 
 }  // namespace lockstep::tensor

@@ -10,10 +10,10 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "base/log.h"
 #include "lockstep/error.h"
+#include "tensor/default_generator.h"
 
 namespace lockstep::tensor {
 namespace {
@@ -21,8 +21,6 @@ namespace {
 // The topmost key that no part of libtorch uses. "Testing" is its history: it was made to try out
 // modes that are switched on per thread, which is what a scope is.
 constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
-
-thread_local ReplicaGenerator* current = nullptr;
 
 // The kernel of an operator with a `Generator?` argument: fills it in and goes on below the key.
 class FillGenerator final : public c10::OperatorKernel {
@@ -34,13 +32,17 @@ class FillGenerator final : public c10::OperatorKernel {
                   torch::jit::Stack* stack) const {
     const std::size_t first = stack->size() - arguments_;
     c10::IValue& generator = (*stack)[first + argument_];
-    if (current != nullptr && generator.isNone() && on_cpu(*stack, first)) {
-      generator = current->generator();
-    }
+    const at::Generator* const own = thread_generator();
+    if (own != nullptr && is_process_wide(generator) && on_cpu(*stack, first)) generator = *own;
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
   }
 
  private:
+  /// None, or libtorch's default generator given by hand.
+  static bool is_process_wide(const c10::IValue& generator) {
+    return generator.isNone() || is_default_generator(generator.toGenerator());
+  }
+
   static bool on_cpu(const torch::jit::Stack& stack, std::size_t first) {
     for (std::size_t i = first; i < stack.size(); ++i) {
       const c10::IValue& value = stack[i];
@@ -102,6 +104,7 @@ void ensure_registered() { static const Registrations registrations; }
 const bool kAtLoad = [] {
   try {
     ensure_registered();
+    replace_default_generator();
     return true;
   } catch (...) {  // NOLINT(bugprone-empty-catch): see above
     return false;
@@ -124,6 +127,16 @@ std::uint64_t replica_seed(std::uint64_t seed, int replica) noexcept {
 ReplicaGenerator::ReplicaGenerator(std::uint64_t seed, int replica)
     : replica_(replica), generator_(at::detail::createCPUGenerator(replica_seed(seed, replica))) {
   if (!kAtLoad) ensure_registered();
+  static const bool told = [] {
+    if (!replace_default_generator()) {
+      log_warning(
+          "libtorch's default random generator was in use before lockstep was loaded: in step "
+          "functions torch::manual_seed() and the default generator's set_state() act on the whole "
+          "process; use Strategy::manual_seed() and set_generator_state()");
+    }
+    return true;
+  }();
+  static_cast<void>(told);
 }
 
 void ReplicaGenerator::reseed(std::uint64_t seed) {
@@ -133,25 +146,32 @@ void ReplicaGenerator::reseed(std::uint64_t seed) {
 
 Tensor ReplicaGenerator::state() const { return generator_.get_state(); }
 
-void ReplicaGenerator::set_state(const Tensor& state) {
-  const std::size_t bytes = this->state().nbytes();
+void ReplicaGenerator::set_state(const Tensor& state) { set_generator_state(generator_, state); }
+
+void set_generator_state(at::Generator generator, const Tensor& state) {
+  const std::lock_guard lock(generator.mutex());
+  const std::size_t bytes = generator.get_state().nbytes();
   if (!state.defined() || !state.device().is_cpu() || state.scalar_type() != at::kByte ||
       state.nbytes() != bytes) {
     throw InvalidUsage(fmt::format(
-        "this is not the state of a random generator: wanted {} bytes as state() gives them",
+        "this is not the state of a random generator: wanted {} bytes as get_state() gives them",
         bytes));
   }
-  generator_.set_state(state.contiguous());
+  try {
+    generator.set_state(state.contiguous());
+  } catch (const c10::Error& error) {
+    throw InvalidUsage(fmt::format("this is not the state of a random generator: {}",
+                                   error.what_without_backtrace()));
+  }
 }
 
-ReplicaGenerator::Pause::Pause() : outer_(std::exchange(current, nullptr)) {}
+ReplicaGenerator::Pause::Pause() : outer_(exchange_thread_generator(nullptr)) {}
 
-ReplicaGenerator::Pause::~Pause() { current = outer_; }
+ReplicaGenerator::Pause::~Pause() { exchange_thread_generator(outer_); }
 
-ReplicaGenerator::Scope::Scope(ReplicaGenerator& generator) : outer_(current), key_(kKey) {
-  current = &generator;
-}
+ReplicaGenerator::Scope::Scope(ReplicaGenerator& generator)
+    : outer_(exchange_thread_generator(&generator.generator_)), key_(kKey) {}
 
-ReplicaGenerator::Scope::~Scope() { current = outer_; }
+ReplicaGenerator::Scope::~Scope() { exchange_thread_generator(outer_); }
 
 }  // namespace lockstep::tensor

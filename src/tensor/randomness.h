@@ -3,8 +3,9 @@
 // libtorch's CPU generator is one for the whole process: two lanes that draw from it are never
 // reproducible. While a Scope lives, every operation of its thread that takes an optional generator
 // and was given none (dropout, rand, normal_, ...) draws from the scope's generator instead, inside
-// other operations and modules, too. A generator that was given wins, and the process-wide one is
-// not touched.
+// other operations and modules, too. A generator that was given wins, unless it is the process-wide
+// one, which is not touched: torch::manual_seed() and the default generator's seed and state are
+// those of the scope's generator meanwhile (tensor/default_generator.h).
 //
 //   ReplicaGenerator generator(seed, replica);
 //   {
@@ -44,7 +45,7 @@ class ReplicaGenerator {
     Scope& operator=(const Scope&) = delete;
 
    private:
-    ReplicaGenerator* outer_;
+    const at::Generator* outer_;
     c10::impl::IncludeDispatchKeyGuard key_;
   };
 
@@ -57,7 +58,7 @@ class ReplicaGenerator {
     Pause& operator=(const Pause&) = delete;
 
    private:
-    ReplicaGenerator* outer_;
+    const at::Generator* outer_;
   };
 
   /// To be passed to an operation by hand.
@@ -73,6 +74,9 @@ class ReplicaGenerator {
   int replica_;
   at::Generator generator_;
 };
+
+/// Sets what get_state() of a generator gave; InvalidUsage for anything else.
+void set_generator_state(at::Generator generator, const Tensor& state);
 
 /// The seed of a replica's generator: both numbers, well mixed.
 std::uint64_t replica_seed(std::uint64_t seed, int replica) noexcept;

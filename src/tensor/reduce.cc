@@ -30,8 +30,22 @@ std::string describe(const Tensor& tensor) {
 
 enum class Layouts : std::uint8_t { dense, any };
 
-// The components agree and can be added.
-DType check_components(const std::vector<Tensor>& components, Layouts layouts) {
+Op op_of(Combine combine) {
+  switch (combine) {
+    case Combine::mean:
+      return Op::mean;
+    case Combine::max:
+      return Op::max;
+    case Combine::min:
+      return Op::min;
+    case Combine::sum:
+      break;
+  }
+  return Op::sum;
+}
+
+// The components agree and can be combined.
+DType check_components(Combine combine, const std::vector<Tensor>& components, Layouts layouts) {
   if (components.empty()) throw InvalidUsage("a reduction of no components");
   for (std::size_t i = 0; i < components.size(); ++i) {
     const Tensor& tensor = components[i];
@@ -55,7 +69,9 @@ DType check_components(const std::vector<Tensor>& components, Layouts layouts) {
     }
   }
   const DType dtype = to_dtype(components.front().scalar_type());
-  raise_if_error(kernel::check_supported(Op::sum, dtype));
+  // A mean begins with the sum; that of integers ends differently.
+  raise_if_error(
+      kernel::check_supported(combine == Combine::mean ? Op::sum : op_of(combine), dtype));
   return dtype;
 }
 
@@ -127,7 +143,7 @@ void integer_mean(DType dtype, const std::vector<Tensor>& inputs,
 }  // namespace
 
 ReduceJob make_job(Combine combine, std::vector<Tensor> inputs, int copies, ResultMemory& memory) {
-  const DType dtype = check_components(inputs, Layouts::dense);
+  const DType dtype = check_components(combine, inputs, Layouts::dense);
   std::vector<Tensor> outputs;
   for (int i = 0; i < copies; ++i) {
     outputs.push_back(memory.empty_like(inputs.front(), result_type(combine, dtype)));
@@ -136,8 +152,8 @@ ReduceJob make_job(Combine combine, std::vector<Tensor> inputs, int copies, Resu
   return {std::move(inputs), std::move(outputs), combine};
 }
 
-void check_dense(const std::vector<Tensor>& components) {
-  check_components(components, Layouts::dense);
+void check_dense(Combine combine, const std::vector<Tensor>& components) {
+  check_components(combine, components, Layouts::dense);
 }
 
 BatchReduce::BatchReduce(const std::vector<ReduceJob>& jobs) {
@@ -150,7 +166,7 @@ BatchReduce::BatchReduce(const std::vector<ReduceJob>& jobs) {
 }
 
 BatchReduce::Prepared BatchReduce::prepare(const ReduceJob& job) {
-  const DType dtype = check_components(job.inputs, Layouts::dense);
+  const DType dtype = check_components(job.combine, job.inputs, Layouts::dense);
   const at::ScalarType wanted = result_type(job.combine, dtype);
   Prepared prepared = {.inputs = {},
                        .outputs = job.outputs,
@@ -221,7 +237,7 @@ void BatchReduce::run_range(const Prepared& job, std::size_t begin, std::size_t 
     targets.push_back({static_cast<std::byte*>(output.data_ptr()) + offset});
   }
   kernel::reduce(
-      {.op = job.combine == Combine::mean ? Op::mean : Op::sum,
+      {.op = op_of(job.combine),
        .dtype = job.dtype,
        .inputs = inputs,
        .merges = job.merges,
@@ -257,7 +273,10 @@ Tensor reduce_dense(Combine combine, std::vector<Tensor> components) {
 }
 
 Tensor reduce_sparse(Combine combine, const std::vector<Tensor>& components) {
-  check_components(components, Layouts::any);
+  check_components(combine, components, Layouts::any);
+  if (combine == Combine::max || combine == Combine::min) {
+    throw Unsupported("the maximum or minimum of sparse tensors; make them dense with to_dense()");
+  }
   const c10::AutoGradMode no_grad(false);
   if (!all_sparse(components)) {
     std::vector<Tensor> dense;

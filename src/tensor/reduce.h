@@ -1,4 +1,5 @@
-// Sums and means of tensors over replicas: the arithmetic of every reduction inside one process.
+// Sums, means, maxima and minima of tensors over replicas: the arithmetic of every reduction inside
+// one process.
 //
 // The components of a job, in replica order, are added as the fixed tree (kernel::tree_merges), all
 // in one pass over memory, and the result is written to every output in the same pass. A batch of
@@ -29,7 +30,7 @@
 
 namespace lockstep::tensor {
 
-enum class Combine : std::uint8_t { sum, mean };
+enum class Combine : std::uint8_t { sum, mean, max, min };
 
 struct ReduceJob {
   std::vector<Tensor> inputs;  // one per replica, in replica order
@@ -43,14 +44,14 @@ struct ReduceJob {
 /// another layout are copied into that of the outputs. InvalidUsage as BatchReduce.
 ReduceJob make_job(Combine combine, std::vector<Tensor> inputs, int copies, ResultMemory& memory);
 
-/// InvalidUsage or Unsupported, as BatchReduce, if dense components cannot be added up.
-void check_dense(const std::vector<Tensor>& components);
+/// InvalidUsage or Unsupported, as BatchReduce, if dense components cannot be combined so.
+void check_dense(Combine combine, const std::vector<Tensor>& components);
 
 class BatchReduce {
  public:
   /// InvalidUsage naming component, shape and dtype if the inputs of a job do not agree, or for
-  /// bool; Unsupported for a dtype that cannot be added. Inputs of other strides than the outputs
-  /// are copied.
+  /// a sum of bool; Unsupported for a dtype that cannot be added. Inputs of other strides than the
+  /// outputs are copied.
   explicit BatchReduce(const std::vector<ReduceJob>& jobs);
 
   /// How many pieces are worth the while for so many workers: 1 ... workers.
@@ -92,7 +93,8 @@ Tensor reduce_dense(Combine combine, std::vector<Tensor> components);
 
 /// Components of which at least one is sparse (COO). All sparse: each component's duplicates added
 /// up, then indices and values one after the other in replica order, so the result is not
-/// coalesced; the mean divides the values. Mixed: the dense result.
+/// coalesced; the mean divides the values. Mixed: the dense result. Unsupported for maximum and
+/// minimum: what is not there counts as zero.
 Tensor reduce_sparse(Combine combine, const std::vector<Tensor>& components);
 
 }  // namespace lockstep::tensor

@@ -86,11 +86,16 @@ coll::Buffer part_of(const coll::Buffer& whole, const BucketSlice& slice) {
 class Bucket {
  public:
   Bucket(const BucketLayout& layout, int replicas)
-      : layout_(layout), inputs_(static_cast<std::size_t>(replicas)) {
+      : layout_(layout),
+        description_(fmt::format("apply: gradients {}[{}]",
+                                 to_string(tensor::to_dtype(layout.dtype)), layout.elements)),
+        inputs_(static_cast<std::size_t>(replicas)) {
     empty();
   }
 
   [[nodiscard]] const BucketLayout& layout() const noexcept { return layout_; }
+  /// What messages say of it.
+  [[nodiscard]] const std::string& description() const noexcept { return description_; }
   /// Where a local replica's gradients lie, dense and as long as they are used.
   void lies_in(int replica, const Tensor& memory) {
     const coll::Buffer buffer = tensor::buffer_of(memory);
@@ -108,6 +113,7 @@ class Bucket {
 
  private:
   BucketLayout layout_;
+  std::string description_;
   std::vector<coll::ConstBuffer> inputs_;  // by local replica
   coll::Buffer sum_;                       // in the first one's memory
   std::atomic<int> missing_;
@@ -154,15 +160,44 @@ class BucketExchange : public GradientExchange {
     if (bucket.fill() && overlaps_) issue_full_ones();
   }
 
-  void finish(const Gathered& gathered) override {
+  void report_change(int replica, bool changed) override {
+    if (overlaps_ && planned_) write_flag(replica, changed);
+  }
+
+  void forget(int replica, int parameter) override {
+    if (!planned_) return;
+    moved_in_[static_cast<std::size_t>(replica)][static_cast<std::size_t>(parameter)].reset();
+    settled_ = false;
+  }
+
+  void settle() override {
+    if (!overlaps_ || !planned_) return;
+    fill_with_arrived();
+    send_all();
+    wait();
+    empty_buckets();
+    settled_ = true;
+  }
+
+  [[nodiscard]] bool sends_during_backward() const override { return overlaps_ && planned_; }
+
+  bool finish(const Gathered& gathered) override {
     const at::NoGradGuard not_recorded;
     {
       const MutexLock lock(mutex_);
       here_ = gathered.here;
     }
-    if (!planned_) plan(gathered);
+    const bool is_first = !planned_;
+    if (is_first) plan(gathered);
+    if (!overlaps_ || is_first) {
+      for (int r = 0; r < core_.replicas(); ++r) {
+        write_flag(r, gathered.changed[static_cast<std::size_t>(r)]);
+      }
+    }
     fill_up();
-    if (overlaps_) {
+    if (settled_) {
+      // Everything was sent and added up before.
+    } else if (overlaps_) {
       issue_full_ones();
     } else if (slices_.size() == 1) {
       reduce_slices(0, gathered.here);
@@ -172,7 +207,9 @@ class BucketExchange : public GradientExchange {
     used_ = used_anywhere(gathered);
     reduce_sparse(used_);
     wait();
+    const bool changed = is_flag_set(gathered);
     begin_anew();
+    return changed;
   }
 
   void bind(int replica) override {
@@ -193,13 +230,10 @@ class BucketExchange : public GradientExchange {
     if (has_ended()) {
       drain();
     } else if (overlaps_ && planned_) {
-      // How many were issued is this worker's own: others may have gone further in backward. So all
-      // workers issue all, whatever is in them.
-      for (const auto& bucket : buckets_) bucket->fill_all();
-      issue_full_ones();
+      send_all();
       // Buckets look alike whether they are to be used or not: a worker that gives up alone, while
       // the others take a step, is found here.
-      workers().session().barrier(workers().call("discard"));
+      workers().barrier("discard");
       wait();
     }
     begin_anew();
@@ -225,8 +259,9 @@ class BucketExchange : public GradientExchange {
       const BucketLayout& layout = buckets_[i]->layout();
       const int slices = slices_of(i);
       text += fmt::format("  bucket {}: {} gradient{}, {} bytes, first {}{}{}\n", i,
-                          layout.slots.size(), layout.slots.size() == 1 ? "" : "s", layout.bytes(),
-                          name_of(layout.slots.front().parameter), layout.alone ? ", in place" : "",
+                          layout.slots.size(), layout.slots.size() == 1 ? "" : "s",
+                          bytes_of_gradients(i), name_of(layout.slots.front().parameter),
+                          layout.alone ? ", in place" : "",
                           slices > 1 ? fmt::format(", {} slices", slices) : "");
     }
     for (const int p : sparse_) text += fmt::format("  sparse, gathered: {}\n", name_of(p));
@@ -242,6 +277,12 @@ class BucketExchange : public GradientExchange {
                             : buckets;
   }
 
+  [[nodiscard]] std::int64_t bytes_of_gradients(std::size_t bucket) const {
+    const BucketLayout& layout = buckets_[bucket]->layout();
+    const bool has_flag = flag_ && flag_->bucket == bucket;
+    return has_flag ? flag_->element * layout.bytes() / layout.elements : layout.bytes();
+  }
+
   static constexpr std::int64_t kOverlapBytes = 256 << 10;
   /// From here on a copy costs more than a call of its own.
   static constexpr std::int64_t kAloneBytes = 64 << 10;
@@ -249,6 +290,11 @@ class BucketExchange : public GradientExchange {
   struct Place {
     int bucket = -1;            // -1: sparse, or never used
     std::vector<Tensor> views;  // one a local replica; alone in a bucket: of this step
+  };
+
+  struct Flag {
+    std::size_t bucket = 0;
+    std::int64_t element = 0;
   };
 
   [[nodiscard]] Workers& workers() const noexcept { return *core_.workers(); }
@@ -301,11 +347,46 @@ class BucketExchange : public GradientExchange {
         items.push_back({p, parameter.scalar_type(), parameter.numel()});
     }
     std::sort(sparse_.begin(), sparse_.end());
-    const std::vector<BucketLayout> layouts = plan_buckets(items, sizes_);
+    std::vector<BucketLayout> layouts = plan_buckets(items, sizes_);
+    add_flag(layouts);
     slices_ = deal_slices(layouts, overlaps_ ? 1 : core_.replicas());  // all workers have as many
     workers().have_lane_sessions(static_cast<int>(slices_.size()));
     make_buckets(layouts);
     planned_ = true;
+  }
+
+  /// One element more in the last bucket that has room for it: whether something has changed a
+  /// replica's parameters. So all workers know it without another call.
+  void add_flag(std::vector<BucketLayout>& layouts) {
+    for (std::size_t b = layouts.size(); b-- > 0 && !flag_;) {
+      BucketLayout& layout = layouts[b];
+      if (layout.alone) continue;
+      flag_ = {b, layout.elements};
+      layout.elements += line_elements(layout.dtype);
+    }
+    if (flag_) flags_.resize(static_cast<std::size_t>(core_.replicas()));
+  }
+
+  void write_flag(int replica, bool changed) {
+    if (!flag_) return;
+    const Tensor& flag = flags_[static_cast<std::size_t>(replica)];
+    if (changed) {
+      flag.fill_(1);
+    } else {
+      std::memset(flag.data_ptr(), 0, flag.nbytes());
+    }
+  }
+
+  /// After the sums are there.
+  [[nodiscard]] bool is_flag_set(const Gathered& gathered) const {
+    if (flag_) {
+      const Tensor& sum = flags_.front();
+      const auto* bytes = static_cast<const char*>(sum.data_ptr());
+      return std::any_of(bytes, bytes + sum.nbytes(), [](char byte) { return byte != 0; });
+    }
+    std::int64_t changed = std::count(gathered.changed.begin(), gathered.changed.end(), true);
+    workers().sum(std::span(&changed, 1), "changed parameters");
+    return changed > 0;
   }
 
   [[nodiscard]] Kind kind_of(int parameter) const {
@@ -357,6 +438,9 @@ class BucketExchange : public GradientExchange {
     const Tensor flat =
         tensor_over(workers().session().allocate(size_of(layout)), layout.dtype, layout.elements);
     bucket.lies_in(replica, flat);
+    if (flag_ && flag_->bucket == buckets_.size()) {
+      flags_[static_cast<std::size_t>(replica)] = flat.narrow(0, flag_->element, 1);
+    }
     for (const BucketSlot& slot : layout.slots) {
       places_[static_cast<std::size_t>(slot.parameter)].views[static_cast<std::size_t>(replica)] =
           view_of(flat, slot.begin, parameters_.on(replica, slot.parameter).detach());
@@ -411,6 +495,19 @@ class BucketExchange : public GradientExchange {
     core_.on_lanes(fill_replica);
   }
 
+  /// What was not moved in when it came: gradients of passes that were accumulated, or that came
+  /// while another optimizer had one of the parameters, too.
+  void fill_with_arrived() {
+    core_.on_lanes([&](int r) {
+      for (int p = 0; p < parameters_.count(); ++p) {
+        if (places_[static_cast<std::size_t>(p)].bucket < 0) continue;
+        const bool moved_in =
+            moved_in_[static_cast<std::size_t>(r)][static_cast<std::size_t>(p)].has_value();
+        if (!moved_in && parameters_.on(r, p).grad().defined()) move_in(r, p);
+      }
+    });
+  }
+
   /// What somebody has done to `.grad` after its gradient was moved in, when this was its version.
   /// (Writes through data() count no version.)
   void take_changed(int replica, int parameter, std::int64_t version) {
@@ -431,7 +528,7 @@ class BucketExchange : public GradientExchange {
   }
 
   [[nodiscard]] coll::CallOptions call(const Bucket& bucket) const {
-    coll::CallOptions options = workers().call("gradients");
+    coll::CallOptions options = workers().call("gradients", {}, bucket.description());
     if (bucket.layout().dtype == at::kFloat) options.wire = options_.wire;
     return options;
   }
@@ -488,11 +585,23 @@ class BucketExchange : public GradientExchange {
     }
   }
 
-  void begin_anew() {
+  /// How many buckets were issued is this worker's own: others may have gone further in backward.
+  /// So all workers issue all, whatever is in them.
+  void send_all() {
+    for (const auto& bucket : buckets_) bucket->fill_all();
+    issue_full_ones();
+  }
+
+  void empty_buckets() {
     for (const auto& bucket : buckets_) bucket->empty();
-    for (auto& versions : moved_in_) std::fill(versions.begin(), versions.end(), std::nullopt);
     const MutexLock lock(mutex_);
     next_ = 0;
+  }
+
+  void begin_anew() {
+    empty_buckets();
+    for (auto& versions : moved_in_) std::fill(versions.begin(), versions.end(), std::nullopt);
+    settled_ = false;
   }
 
   /// By parameter: whether any replica of any worker has a gradient.
@@ -533,7 +642,10 @@ class BucketExchange : public GradientExchange {
   LaneSlices slices_;                             // of what is sent after backward
   std::vector<Place> places_;                     // by parameter
   std::vector<int> sparse_;
-  std::vector<bool> used_;  // by parameter, in the step that is being taken
+  std::optional<Flag> flag_;           // none: all gradients travel alone
+  std::vector<Tensor> flags_;          // one a local replica; the first one's is the sum, too
+  std::atomic<bool> settled_ = false;  // the sums of what has arrived are there already
+  std::vector<bool> used_;             // by parameter, in the step that is being taken
   // [replica][parameter]: in its bucket, with this version of `.grad`; the replica's own.
   std::vector<std::vector<std::optional<std::int64_t>>> moved_in_;
 

@@ -36,6 +36,8 @@ struct Gathered {
   std::vector<bool> used;
   /// Parameters in the order in which their gradients came, on the first local replica.
   std::vector<int> order;
+  /// By local replica: whether something other than the optimizer has changed its parameters.
+  std::vector<bool> changed;
   Here here = Here::now();  // where the user wrote apply()
 };
 
@@ -46,8 +48,20 @@ class GradientExchange {
   /// The gradient of this parameter on this replica will not change any more in this step.
   virtual void arrived(int replica, int parameter) = 0;
 
-  /// Adds up what has arrived.
-  virtual void finish(const Gathered& gathered) = 0;
+  /// Before the first arrival of a pass, on the replica's own thread, or before finish() if nothing
+  /// was sent: whether something other than the optimizer has changed its parameters.
+  virtual void report_change(int /*replica*/, bool /*changed*/) {}
+
+  /// On the replica's own thread, or while the replicas wait: this gradient is no more.
+  virtual void forget(int /*replica*/, int /*parameter*/) {}
+
+  /// While the replicas wait: the pass was another optimizer's, and its gradients may be used all
+  /// the same (finish() without another arrival) or not (forget(), and arrivals of another pass).
+  virtual void settle() {}
+
+  /// Adds up what has arrived. True if a replica of any worker has said that something other than
+  /// the optimizer has changed its parameters.
+  virtual bool finish(const Gathered& gathered) = 0;
 
   /// After finish(), on the replica's own thread, so that memory is freed where it was taken:
   /// `.grad` of each parameter becomes the sum over all replicas (which may share its memory),
@@ -59,6 +73,9 @@ class GradientExchange {
 
   /// Forgets what has arrived. Where gradients are sent during backward, all workers together.
   virtual void discard() = 0;
+
+  /// Whether gradients are sent while backward goes on.
+  [[nodiscard]] virtual bool sends_during_backward() const { return false; }
 
   /// Whether others may write to the memory of this tensor, or have: it lies where gradients are
   /// sent from during backward.
@@ -82,7 +99,8 @@ inline Tensor no_rows_of(const Tensor& parameter, std::int64_t sparse_dim) {
   return none.sparse_resize_and_clear_(parameter.sizes(), sparse_dim, parameter.dim() - sparse_dim);
 }
 
-/// Replicas of one process: reduced where they lie, without a copy.
+/// Replicas of one process: reduced where they lie, without a copy; or by the ops that the user has
+/// given to the strategy.
 std::unique_ptr<GradientExchange> local_exchange(detail::StrategyCore& core,
                                                  const Parameters& parameters);
 

@@ -1,7 +1,7 @@
 #include "train/one_pass_step.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
+#include <fmt/format.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
@@ -16,7 +16,9 @@
 #include <vector>
 
 #include "kernel/optimizer_step.h"
+#include "lockstep/error.h"
 #include "tensor/buffer.h"
+#include "tensor/torch_text.h"
 
 namespace lockstep::train {
 
@@ -25,7 +27,7 @@ namespace {
 using namespace torch::optim;
 
 /// The step of one parameter. Nothing changes before it is called, and it does not fail.
-using Step = std::function<void()>;
+using Step = std::function<void(InParts)>;
 /// Of all parameters that have a gradient.
 using Steps = std::vector<Step>;
 
@@ -75,14 +77,29 @@ kernel::AdamMemory<T> part_of(const kernel::AdamMemory<T>& whole, std::size_t be
           .count = count};
 }
 
-/// By as many threads as libtorch would take.
 template <class How, class Memory>
-void step_in_parts(const How& how, const Memory& memory) {
-  at::parallel_for(0, static_cast<std::int64_t>(memory.count), at::internal::GRAIN_SIZE,
-                   [&](std::int64_t begin, std::int64_t end) {
-                     kernel::step(how, part_of(memory, static_cast<std::size_t>(begin),
-                                               static_cast<std::size_t>(end - begin)));
-                   });
+void step_in_parts(InParts in_parts, const Tensor& parameter, const How& how,
+                   const Memory& memory) {
+  in_parts(parameter, [&](std::size_t begin, std::size_t end) {
+    kernel::step(how, part_of(memory, begin, end - begin));
+  });
+}
+
+/// A parameter as messages name it.
+struct Position {
+  std::size_t group;
+  std::size_t index;  // in its group
+};
+
+/// A state that was loaded, or made by hand, may lack a tensor.
+void require_kept(const Tensor& kept, const char* name, const Position& position,
+                  const Tensor& parameter) {
+  if (kept.defined()) return;
+  throw InvalidUsage(fmt::format(
+      "optimizer step: the state of parameter {} of group {}, {}, has no {}, which the group's "
+      "options need. Load a state that has it, or erase the parameter's entry from "
+      "local().state(): the next step makes it anew",
+      position.index, position.group, tensor::shape_text(parameter), name));
 }
 
 /// What torch keeps for a parameter; null before its first step.
@@ -93,7 +110,8 @@ State* state_of(Optimizer& optimizer, const Tensor& parameter) {
 }
 
 template <class T>
-std::optional<Step> step_of(SGD& sgd, const SGDOptions& options, const Tensor& parameter) {
+std::optional<Step> step_of(SGD& sgd, const SGDOptions& options, const Tensor& parameter,
+                            const Position& position) {
   const kernel::Sgd how{.rate = options.lr(),
                         .weight_decay = options.weight_decay(),
                         .momentum = options.momentum(),
@@ -104,22 +122,26 @@ std::optional<Step> step_of(SGD& sgd, const SGDOptions& options, const Tensor& p
     const auto* state = state_of<SGDParamState>(sgd, parameter);
     if (state == nullptr) return {};
     velocity = state->momentum_buffer();
+    require_kept(velocity, "momentum_buffer", position, parameter);
   }
   if (!go_together({parameter, parameter.grad(), velocity})) return {};
   const kernel::SgdMemory<T> memory{.parameter = data_of<T>(parameter),
                                     .velocity = data_of<T>(velocity),
                                     .gradient = data_of<T>(parameter.grad()),
                                     .count = count_of(parameter)};
-  return [=] { step_in_parts(how, memory); };
+  return [=](InParts in_parts) { step_in_parts(in_parts, parameter, how, memory); };
 }
 
 /// Adam and AdamW have options and states of the same members.
 template <class T, class State, class Kind, class Options>
-std::optional<Step> adam_step_of(Kind& adam, const Options& options, const Tensor& parameter) {
+std::optional<Step> adam_step_of(Kind& adam, const Options& options, const Tensor& parameter,
+                                 const Position& position) {
   auto* const state = state_of<State>(adam, parameter);
   if (state == nullptr) return {};
   const Tensor largest = options.amsgrad() ? state->max_exp_avg_sq() : Tensor();
-  if (options.amsgrad() && !largest.defined()) return {};
+  require_kept(state->exp_avg(), "exp_avg", position, parameter);
+  require_kept(state->exp_avg_sq(), "exp_avg_sq", position, parameter);
+  if (options.amsgrad()) require_kept(largest, "max_exp_avg_sq", position, parameter);
   if (!go_together({parameter, parameter.grad(), state->exp_avg(), state->exp_avg_sq(), largest}))
     return {};
   const std::int64_t steps = state->step() + 1;
@@ -140,8 +162,8 @@ std::optional<Step> adam_step_of(Kind& adam, const Options& options, const Tenso
                                      .largest = data_of<T>(largest),
                                      .gradient = data_of<T>(parameter.grad()),
                                      .count = count_of(parameter)};
-  return [=] {
-    step_in_parts(how, memory);
+  return [=](InParts in_parts) {
+    step_in_parts(in_parts, parameter, how, memory);
     state->step(steps);
     // torch changes the parameter itself here, which whoever kept it for a backward pass is to
     // find out; SGD changes it behind its back.
@@ -150,29 +172,34 @@ std::optional<Step> adam_step_of(Kind& adam, const Options& options, const Tenso
 }
 
 template <class T>
-std::optional<Step> step_of(Adam& adam, const AdamOptions& options, const Tensor& parameter) {
-  return adam_step_of<T, AdamParamState>(adam, options, parameter);
+std::optional<Step> step_of(Adam& adam, const AdamOptions& options, const Tensor& parameter,
+                            const Position& position) {
+  return adam_step_of<T, AdamParamState>(adam, options, parameter, position);
 }
 
 template <class T>
-std::optional<Step> step_of(AdamW& adamw, const AdamWOptions& options, const Tensor& parameter) {
-  return adam_step_of<T, AdamWParamState>(adamw, options, parameter);
+std::optional<Step> step_of(AdamW& adamw, const AdamWOptions& options, const Tensor& parameter,
+                            const Position& position) {
+  return adam_step_of<T, AdamWParamState>(adamw, options, parameter, position);
 }
 
 /// Nothing if one of them cannot be taken.
 template <class Options, class Kind>
 std::optional<Steps> steps_of(Kind& optimizer) {
   Steps steps;
-  for (const auto& group : optimizer.param_groups()) {
-    const auto& options = static_cast<const Options&>(group.options());
-    for (const Tensor& parameter : group.params()) {
+  const auto& groups = optimizer.param_groups();
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const auto& options = static_cast<const Options&>(groups[g].options());
+    for (std::size_t i = 0; i < groups[g].params().size(); ++i) {
+      const Tensor& parameter = groups[g].params()[i];
+      const Position position{.group = g, .index = i};
       if (!parameter.grad().defined()) continue;
       if (!parameter.device().is_cpu()) return {};
       std::optional<Step> step;
       if (parameter.scalar_type() == at::kFloat)
-        step = step_of<float>(optimizer, options, parameter);
+        step = step_of<float>(optimizer, options, parameter, position);
       if (parameter.scalar_type() == at::kDouble)
-        step = step_of<double>(optimizer, options, parameter);
+        step = step_of<double>(optimizer, options, parameter, position);
       if (!step) return {};
       steps.push_back(*std::move(step));
     }
@@ -195,7 +222,7 @@ bool takes_the_same_steps(at::ScalarType dtype, const Options& options) {
     theirs.mutable_grad() = gradient;
     their_optimizer.step();
     if (const auto steps = steps_of<Options>(own_optimizer)) {
-      for (const Step& step : *steps) step();
+      for (const Step& step : *steps) step(tensor::in_parts);
     } else {
       own_optimizer.step();  // which makes the state
     }
@@ -240,22 +267,23 @@ bool agrees_with_libtorch(const AdamW&) {
 }
 
 template <class Kind, class Options>
-bool take_as(Optimizer& optimizer) {
+bool take_as(Optimizer& optimizer, InParts in_parts) {
   if (typeid(optimizer) != typeid(Kind)) return false;  // one derived from it may do anything
   auto& own = static_cast<Kind&>(optimizer);
   if (!agrees_with_libtorch(own)) return false;
   const auto steps = steps_of<Options>(own);
   if (!steps) return false;
-  for (const Step& step : *steps) step();
+  for (const Step& step : *steps) step(in_parts);
   return true;
 }
 
 }  // namespace
 
-bool step_in_one_pass(Optimizer& optimizer) {
+bool step_in_one_pass(Optimizer& optimizer, InParts in_parts) {
   const at::NoGradGuard not_recorded;
-  return take_as<SGD, SGDOptions>(optimizer) || take_as<Adam, AdamOptions>(optimizer) ||
-         take_as<AdamW, AdamWOptions>(optimizer);
+  return take_as<SGD, SGDOptions>(optimizer, in_parts) ||
+         take_as<Adam, AdamOptions>(optimizer, in_parts) ||
+         take_as<AdamW, AdamWOptions>(optimizer, in_parts);
 }
 
 }  // namespace lockstep::train

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "base/type_name.h"
 #include "train/optimizer_core.h"
 
@@ -15,7 +17,7 @@ std::shared_ptr<OptimizerCore> make_optimizer(Strategy& strategy,
                                               std::vector<ParameterGroup> groups,
                                               const std::string& type, const MakeOptimizer& make,
                                               const GradientOptions& options) {
-  return std::make_shared<OptimizerCore>(strategy, std::move(groups), type, make, options);
+  return OptimizerCore::create(strategy, std::move(groups), type, make, options);
 }
 
 std::string type_name(const std::type_info& type) { return lockstep::type_name(type); }
@@ -67,13 +69,15 @@ void Optimizer::require_own(const ReplicaContext& replica) const {
 
 Accumulation Optimizer::accumulate() { return {core_, index_}; }
 
-void Optimizer::apply(ReplicaContext& replica, const ApplyOptions& options, Here here) {
+StepResult Optimizer::apply(ReplicaContext& replica, const ApplyOptions& options, Here here) {
   require_own(replica);
   core_->check_complete(index_);
+  const detail::Verb verb("apply", here);
   replica.merge_at(here, [core = core_.get(), &options, here](Strategy&) {
     core->reduce_gradients(here);
     core->step(options);
   });
+  return core_->result();  // which stays until all replicas meet again
 }
 
 Tensor Optimizer::apply(ReplicaContext& replica, const std::function<Tensor()>& closure,
@@ -85,6 +89,7 @@ Tensor Optimizer::apply(ReplicaContext& replica, const std::function<Tensor()>& 
         "NonFinite::error or allow",
         Code::failed_precondition);
   }
+  tensor::ReplicaGenerator* const generator = core_->step_generator(index_);
   bool first = true;
   const auto evaluate = [&]() -> Tensor {
     if (!std::exchange(first, false)) {
@@ -95,19 +100,26 @@ Tensor Optimizer::apply(ReplicaContext& replica, const std::function<Tensor()>& 
     {
       const at::AutoGradMode recorded(true);
       const tensor::PlacedMemory::Scope gradients(core_->strategy().placed_memory());
+      std::optional<tensor::ReplicaGenerator::Scope> own_random;
+      if (generator != nullptr) own_random.emplace(core_->strategy().generator(index_));
       loss = closure();
     }
     core_->check_complete(index_);
+    const detail::Verb verb("apply", here);
     replica.merge_at(here, [core = core_.get(), here](Strategy&) {
       core->reduce_gradients(here);
-      core->bind_gradients();
+      core->bind_own_gradients();
       core->require_finite(OptimizerCore::When::in_step);
     });
+    core_->begin_evaluations(index_);
     return replica.all_reduce(ReduceOp::sum, loss.detach(), here);
   };
   // What an optimizer keeps may be as large as a gradient, but is none.
   const tensor::PlacedMemory::Scope nowhere(nullptr);
+  std::optional<tensor::ReplicaGenerator::Scope> random;
+  if (generator != nullptr) random.emplace(*generator);
   Tensor loss = local().step(evaluate);
+  core_->end_evaluations(index_);
   replica.merge_at(here, [core = core_.get()](Strategy&) {
     core->clear_gradients();
     core->count_step();
@@ -119,6 +131,7 @@ void Optimizer::apply_gradients(const GradientsAndVariables& pairs, Here here) {
   ReplicaContext* replica = get_replica_context();
   if (replica == nullptr) throw_not_in_step();
   const detail::KeptGradients kept = core_->keep_defined(pairs);
+  const detail::Verb verb("apply_gradients", here);
   replica->merge_at(
       here,
       [core = core_.get()](const std::vector<PerReplica<Tensor>>& gradients,
@@ -133,6 +146,7 @@ void Optimizer::apply_gradients(const GradientsAndVariables& pairs, Here here) {
 }
 
 void Optimizer::discard(ReplicaContext& replica, Here here) {
+  const detail::Verb verb("optimizer", here);
   replica.merge_at(here, [core = core_.get()](Strategy&) { core->discard(); });
 }
 
@@ -152,6 +166,8 @@ int DistributedOptimizer::size() const noexcept { return static_cast<int>(each_-
 
 Optimizer& DistributedOptimizer::select_replica(int replica) const {
   if (replica < 0 || replica >= size()) detail::no_such_component("Optimizer", replica, size());
+  // Each run() begins here.
+  if (core_->copies() > replica) core_->restore_hooks(replica);
   return (*each_)[static_cast<std::size_t>(replica)];
 }
 

@@ -4,20 +4,30 @@
 //   backward, on each replica: hook -> arrived() -> exchange
 //   apply():  check_complete() on each replica, then, all of them waiting in one meeting, step()
 //
+// Other optimizers of the strategy are told which passes a step uses: what these have left on their
+// parameters is left behind (train/arrivals.h). The gradient of a parameter that two optimizers
+// have belongs to the one that steps first, so neither of them sends during backward.
+//
 // Copy i is replica i's, and there are as many, unless the variables live elsewhere (central
 // storage, colocate_vars_with): then a backward pass has no copy of its own to write to, and only
 // gradients given by hand take a step, which each copy takes once.
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "lockstep/optimizer.h"
+#include "train/arrivals.h"
 #include "train/gradient_exchange.h"
+#include "train/gradient_sample.h"
+#include "train/optimizer_list.h"
+#include "train/parameter_watch.h"
 
 namespace lockstep::detail {
 
@@ -29,6 +39,10 @@ struct KeptGradients {
 
 class OptimizerCore {
  public:
+  /// Makes one that the other optimizers of the strategy know.
+  static std::shared_ptr<OptimizerCore> create(Strategy& strategy,
+                                               std::vector<ParameterGroup> groups, std::string type,
+                                               MakeOptimizer make, const GradientOptions& options);
   OptimizerCore(Strategy& strategy, std::vector<ParameterGroup> groups, std::string type,
                 MakeOptimizer make, const GradientOptions& options);
   ~OptimizerCore();
@@ -53,19 +67,32 @@ class OptimizerCore {
 
   /// InvalidUsage if replicas share copies.
   void require_copy_per_replica(const char* method) const;
+  /// A parameter that was loaded or converted (torch::load, to()) accumulates its gradient in
+  /// another place, which has no hook yet.
+  void restore_hooks(int replica);
   /// InvalidUsage naming a trainable parameter that has no gradient.
-  void check_complete(int replica) const;
+  void check_complete(int replica);
   /// InvalidUsage naming a variable without a gradient, unless that is allowed, and if none has
   /// one.
   [[nodiscard]] KeptGradients keep_defined(const GradientsAndVariables& pairs) const;
   void begin_accumulation(int replica);
   void end_accumulation(int replica) noexcept;
+  /// What an optimizer draws in a step is the same for all copies on all workers: a function of the
+  /// strategy's seed, of the optimizer and of the number of the step. Null for torch's own, which
+  /// draw nothing.
+  [[nodiscard]] tensor::ReplicaGenerator* step_generator(int copy);
+  /// Between these the optimizer itself changes the parameters, by and by.
+  void begin_evaluations(int replica);
+  void end_evaluations(int replica);
 
   // By one thread, while the replicas wait.
 
   void reduce_gradients(Here here);
-  /// After reduce_gradients(): `.grad` becomes the sums.
-  void bind_gradients();
+  /// Of the last step.
+  [[nodiscard]] const StepResult& result() const noexcept { return result_; }
+  /// After reduce_gradients(): `.grad` becomes the sums; of an optimizer that may write to them,
+  /// each copy's own.
+  void bind_own_gradients();
   /// With NonFinite::error: DataError naming the first parameter whose sum is not finite. An
   /// optimizer that evaluates a loss may have moved its parameters before.
   enum class When { before_step, in_step };
@@ -76,7 +103,8 @@ class OptimizerCore {
   void count_step();
   void distributed_apply(const ReplicaGradientsAndVariables& pairs);
   void discard();
-  void check_parameters();
+  enum class Compare { asked, made, changed };  // why
+  void check_parameters(Compare why = Compare::asked);
 
   /// Called with the summed gradients of each step, before it is taken; {}: nobody.
   using Observer = std::function<void(const train::Parameters&)>;
@@ -89,22 +117,69 @@ class OptimizerCore {
   [[nodiscard]] std::string explain() const;
 
  private:
-  struct Copy {
-    std::unique_ptr<torch::optim::Optimizer> optimizer;
-    std::vector<char> arrived;  // by parameter
-    std::vector<int> order;
-    int accumulating = 0;  // living Accumulations, which alone count it
-  };
   struct Hook {
+    int parameter;
     std::shared_ptr<torch::autograd::Node> accumulator;
-    std::uintptr_t key;
+    std::uintptr_t after;
+    const torch::autograd::FunctionPreHook* before;
   };
+  struct Copy {
+    explicit Copy(std::size_t parameters) : arrivals(parameters), samples(parameters) {}
 
+    std::unique_ptr<torch::optim::Optimizer> optimizer;
+    std::unique_ptr<tensor::ReplicaGenerator> generator;  // of steps; null: torch's own optimizer
+    std::vector<std::size_t> group_sizes;                 // of `optimizer` when it was made
+    std::vector<Hook> hooks;                              // of trainable parameters
+    train::Arrivals arrivals;
+    std::vector<train::GradientSample> samples;  // by parameter, when its gradient arrived
+    train::ParameterWatch watch;
+    bool evaluating = false;  // the optimizer itself changes the parameters
+    bool reported = false;    // the exchange was told of a change since the last step
+    bool changed = false;     // one that came too late to be told
+    int accumulating = 0;     // living Accumulations, which alone count it
+  };
+  class BeforeArrival;
+
+  /// Tells the living optimizers of the strategy, and hears of them.
+  void join();
+  [[nodiscard]] Copy& copy(int index) const { return *copies_[static_cast<std::size_t>(index)]; }
+  [[nodiscard]] std::string describe() const;
+  /// "; the other optimizers ..." for messages; empty if there are none.
+  [[nodiscard]] std::string others_text() const;
+  /// The number of the parameter that is this tensor of the first copy, or -1.
+  [[nodiscard]] int number_of(const Tensor& tensor) const;
+  [[nodiscard]] bool is_shared(int parameter) const {
+    return sharers_[static_cast<std::size_t>(parameter)].load() > 0;
+  }
+  void add_sharers(int parameter, int count);
+  /// False while another optimizer has one of the parameters.
+  [[nodiscard]] bool sends_during_backward() const;
+  [[nodiscard]] bool has_arrivals() const;
+  /// The other one steps with passes that may have reached these parameters, too.
+  void lose_passes_to(const OptimizerCore& other);
+  /// The other one has dropped the gradients of parameters that both have.
+  void lose_gradients_to(const OptimizerCore& other, const char* by);
+  /// The other one has stepped parameters that both have.
+  void accept_step_of(const OptimizerCore& other);
+
+  void before_arrival(int replica);
+  void drop_left_behind(int replica);
   void arrived(int replica, int parameter);
+  void report_change(int replica);
+  void check_groups(int replica) const;
+  void check_type(int replica, int parameter) const;
+  void watch_parameters(int copy);
+  void require_equal_if_changed();
+  void bind_gradients();
+  void separate_gradients();
+  void warn_of_written_gradients(int replica);
+  [[nodiscard]] GradientsAndVariables sums() const;
+  [[nodiscard]] double norm_of_sums();
   void forget_arrivals();
-  void hook(int replica, int parameter);
+  Hook hook(int replica, int parameter);
+  static void unhook(const Hook& hook);
   void compare_workers() const;
-  void clip(double limit);
+  void clip(const ApplyOptions& options);
   [[nodiscard]] bool is_copy_per_replica() const noexcept { return copy_per_replica_; }
   /// Each copy's part of the work on a lane of its own, as far as there are lanes.
   void on_copies(const std::function<void(int)>& work);
@@ -133,10 +208,20 @@ class OptimizerCore {
   GradientOptions options_;
   Observer observer_;
   train::Parameters parameters_;
-  std::vector<bool> trainable_;  // by parameter, when this was made
+  std::vector<bool> trainable_;                   // by parameter, when this was made
+  std::vector<at::ScalarType> types_;             // by parameter, in the first step
+  std::map<const at::TensorImpl*, int> numbers_;  // of the first copy's tensors
+  std::vector<std::atomic<int>> sharers_;         // by parameter: other optimizers that have it
+  std::atomic<int> all_sharers_ = 0;              // the sum of sharers_
+  std::shared_ptr<OptimizerList> list_;
+  std::uint64_t number_ = 0;    // among those of the strategy
+  bool is_torchs_own_ = false;  // its steps draw nothing and leave `.grad` as it is
+  std::string left_by_;         // which optimizer has used the pass, or the gradients
+  std::atomic<bool> warned_of_left_ = false;
+  std::atomic<bool> warned_of_written_ = false;
+  StepResult result_;
   bool copy_per_replica_ = false;
   std::vector<std::unique_ptr<Copy>> copies_;
-  std::vector<Hook> hooks_;
   std::vector<std::vector<char>> not_finite_;  // [local replica][parameter]: its own gradient
   std::unique_ptr<train::GradientExchange> exchange_;
   std::atomic<std::int64_t> iterations_ = 0;

@@ -15,6 +15,7 @@
 #include <cmath>
 #include <functional>
 
+#include "train/known_optimizers.h"
 #include "train/optimizer_core.h"
 
 namespace lockstep::detail {
@@ -109,6 +110,13 @@ std::optional<std::tuple<double, double>> betas_of(torch::optim::Optimizer& opti
 }  // namespace
 
 std::vector<OptimizerVariable> OptimizerCore::variables() const {
+  if (!train::has_torchs_state(optimizer(0))) {
+    throw Unsupported(
+        fmt::format("variables(): what {} keeps is known to itself only, since it is not derived "
+                    "from one of torch's optimizers. Read it from local() of each replica's "
+                    "Optimizer",
+                    type_));
+  }
   std::vector<OptimizerVariable> all;
   std::int64_t steps = 0;  // of the parameter that has taken most
   for (int p = 0; p < parameters_.count(); ++p) {

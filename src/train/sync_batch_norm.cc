@@ -1,27 +1,36 @@
 #include "lockstep/sync_batch_norm.h"
 
 #include <ATen/ops/batch_norm.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/full.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/rsqrt.h>
+#include <ATen/ops/stack.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
+#include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+#include <cmath>
+
+#include "kernel/batch_norm.h"
 #include "lockstep/context.h"
 #include "lockstep/error.h"
-#include "lockstep/replica_context.h"
+#include "lockstep/strategy.h"
+#include "strategy/core.h"
+#include "strategy/node_replica.h"
+#include "tensor/reduce.h"
 #include "tensor/torch_text.h"
 
 namespace lockstep::detail {
 
 namespace {
 
-/// Summed over all replicas, differentiably; as it is where there is no step function.
-Tensor over_replicas(const Tensor& own) {
-  ReplicaContext* replica = get_replica_context();
-  if (replica == nullptr || replica->num_replicas_in_sync() == 1) return own;
-  return replica->all_reduce(ReduceOp::sum, own);
-}
+using kernel::ChannelShape;
+using kernel::GradientSums;
+using kernel::Moments;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
 
 /// Sums over a batch do not fit 16 bits.
 at::ScalarType summed_in(const Tensor& input) {
@@ -29,11 +38,306 @@ at::ScalarType summed_in(const Tensor& input) {
   return own == at::kHalf || own == at::kBFloat16 ? at::kFloat : own;
 }
 
+/// Dense, with the channels second or last.
+Tensor dense(const Tensor& input) { return input.contiguous(input.suggest_memory_format()); }
+
+ChannelShape shape_of(const Tensor& input) {
+  const auto rows = static_cast<std::size_t>(input.size(0));
+  const auto channels = static_cast<std::size_t>(input.size(1));
+  const auto inner = static_cast<std::size_t>(c10::multiply_integers(input.sizes().slice(2)));
+  if (input.is_contiguous()) return {rows, channels, inner};
+  return {rows * inner, channels, 1};
+}
+
+// Structs of doubles as rows of a tensor, which can travel.
+
+template <class Row>
+Tensor rows_for(std::size_t channels) {
+  return at::empty({static_cast<std::int64_t>(channels),
+                    static_cast<std::int64_t>(sizeof(Row) / sizeof(double))},
+                   at::kDouble);
+}
+template <class Row>
+Row* rows_of(const Tensor& tensor) {
+  static_assert(sizeof(Row) % sizeof(double) == 0 && alignof(Row) == alignof(double));
+  return reinterpret_cast<Row*>(tensor.data_ptr<double>());
+}
+
+Tensor own_moments(const Tensor& input) {
+  const ChannelShape shape = shape_of(input);
+  Tensor moments = rows_for<Moments>(shape.channels);
+  if (input.scalar_type() == at::kDouble) {
+    kernel::channel_moments(input.data_ptr<double>(), shape, rows_of<Moments>(moments));
+  } else {
+    kernel::channel_moments(input.data_ptr<float>(), shape, rows_of<Moments>(moments));
+  }
+  return moments;
+}
+
+/// The moments of all replicas, added up in replica order whatever the layout.
+Tensor moments_of_all(ReplicaContext& replica, const Tensor& own) {
+  return replica.merge_at(
+      Here::now(),
+      [](Strategy& strategy, const PerReplica<Tensor>& each) {
+        const std::vector<Tensor> local = local_results(each);
+        tensor::check_dense(tensor::Combine::sum, local);
+        const Tensor stacked = at::stack(local);
+        Workers* const workers = strategy.core().workers();
+        const std::vector<Tensor> parts = workers != nullptr
+                                              ? workers->gather(stacked, "moments of SyncBatchNorm")
+                                              : std::vector<Tensor>{stacked};
+        const auto channels = static_cast<std::size_t>(local[0].size(0));
+        Tensor total = rows_for<Moments>(channels);
+        Moments* const sums = rows_of<Moments>(total);
+        std::fill_n(sums, channels, Moments());
+        for (const Tensor& part : parts) {
+          for (const Tensor& one : part.unbind(0)) {
+            for (std::size_t c = 0; c < channels; ++c) sums[c].add(rows_of<Moments>(one)[c]);
+          }
+        }
+        return total;
+      },
+      own);
+}
+
+/// What the statistics of all rows mean for a channel.
+struct Channel {
+  double rows;  // at least 1: without any there is nothing to divide
+  double mean;
+  double inverse_deviation;
+
+  Channel(const Moments& moments, double epsilon)
+      : rows(std::max(moments.count, 1.0)),
+        mean(moments.mean),
+        inverse_deviation(1 / std::sqrt(moments.squares / rows + epsilon)) {}
+};
+
+std::vector<double> numbers_of(const Tensor& values, std::size_t channels, double otherwise) {
+  if (!values.defined()) return std::vector<double>(channels, otherwise);
+  const Tensor wide = values.to(at::kDouble).contiguous();
+  return {wide.data_ptr<double>(), wide.data_ptr<double>() + channels};
+}
+
+// Kernels subtract a mean in the values' own type. What it differs by from the true one goes into
+// the number that is added.
+
+template <class T>
+Tensor normalized(const Tensor& input, const Moments* moments, const Tensor& weight,
+                  const Tensor& bias, double epsilon) {
+  const ChannelShape shape = shape_of(input);
+  const std::vector<double> weights = numbers_of(weight, shape.channels, 1);
+  const std::vector<double> biases = numbers_of(bias, shape.channels, 0);
+  std::vector<T> centre(shape.channels), scale(shape.channels), shift(shape.channels);
+  for (std::size_t c = 0; c < shape.channels; ++c) {
+    const Channel channel(moments[c], epsilon);
+    const double factor = weights[c] * channel.inverse_deviation;
+    centre[c] = static_cast<T>(channel.mean);
+    scale[c] = static_cast<T>(factor);
+    shift[c] = static_cast<T>(biases[c] + (centre[c] - channel.mean) * factor);
+  }
+  Tensor output = at::empty_like(input);
+  kernel::normalize(input.data_ptr<T>(), shape,
+                    kernel::NormalizeFactors<T>{centre.data(), scale.data(), shift.data()},
+                    output.data_ptr<T>());
+  return output;
+}
+
+/// One backward pass without a graph of its own: two passes over memory, one meeting.
+template <class T>
+class Backward {
+ public:
+  Backward(const Tensor& input, const Moments* moments, const Tensor& gradient, double epsilon)
+      : shape_(shape_of(input)),
+        moments_(moments),
+        epsilon_(epsilon),
+        input_(input),
+        memory_{input.data_ptr<T>(), gradient.data_ptr<T>()},
+        centre_(shape_.channels),
+        sums_(rows_for<GradientSums>(shape_.channels)) {
+    for (std::size_t c = 0; c < shape_.channels; ++c) {
+      centre_[c] = static_cast<T>(moments[c].mean);
+    }
+    GradientSums* const sums = rows_of<GradientSums>(sums_);
+    kernel::channel_gradient_sums(memory_, shape_, centre_.data(), sums);
+    for (std::size_t c = 0; c < shape_.channels; ++c) {
+      sums[c].products += (centre_[c] - moments[c].mean) * sums[c].gradients;
+    }
+  }
+
+  /// Of this replica's rows.
+  [[nodiscard]] const Tensor& own_sums() const noexcept { return sums_; }
+
+  [[nodiscard]] Tensor of_weight(at::ScalarType dtype) const {
+    Tensor result = at::empty({static_cast<std::int64_t>(shape_.channels)}, at::kDouble);
+    for (std::size_t c = 0; c < shape_.channels; ++c) {
+      result.data_ptr<double>()[c] = rows_of<GradientSums>(sums_)[c].products *
+                                     Channel(moments_[c], epsilon_).inverse_deviation;
+    }
+    return result.to(dtype);
+  }
+  [[nodiscard]] Tensor of_bias(at::ScalarType dtype) const {
+    return sums_.select(1, 0).to(dtype, /*non_blocking=*/false, /*copy=*/true);
+  }
+  /// `all_sums` are those of all replicas.
+  [[nodiscard]] Tensor of_input(const Tensor& all_sums, const Tensor& weight) const {
+    const std::vector<double> weights = numbers_of(weight, shape_.channels, 1);
+    std::vector<T> of_gradient(shape_.channels), of_value(shape_.channels), shift(shape_.channels);
+    for (std::size_t c = 0; c < shape_.channels; ++c) {
+      const Channel channel(moments_[c], epsilon_);
+      const GradientSums& sums = rows_of<GradientSums>(all_sums)[c];
+      const double scale = weights[c] * channel.inverse_deviation;
+      const double slope = -scale * channel.inverse_deviation * channel.inverse_deviation *
+                           sums.products / channel.rows;
+      of_gradient[c] = static_cast<T>(scale);
+      of_value[c] = static_cast<T>(slope);
+      shift[c] = static_cast<T>(slope * (centre_[c] - channel.mean) -
+                                scale * sums.gradients / channel.rows);
+    }
+    Tensor result = at::empty_like(input_);
+    kernel::input_gradient(memory_, shape_,
+                           kernel::GradientFactors<T>{centre_.data(), of_gradient.data(),
+                                                      of_value.data(), shift.data()},
+                           result.data_ptr<T>());
+    return result;
+  }
+
+ private:
+  ChannelShape shape_;
+  const Moments* moments_;
+  double epsilon_;
+  const Tensor& input_;
+  kernel::GradientMemory<T> memory_;
+  std::vector<T> centre_;
+  Tensor sums_;
+};
+
+/// Summed over all replicas; as it is if there is only one. Differentiable.
+Tensor summed(const NodeReplica& node, const Tensor& own) {
+  ReplicaContext* const replica = node.context();
+  if (replica == nullptr) return own;
+  return all_reduce_tensors(*replica, ReduceOp::sum, {own}, node.here()).front();
+}
+
+/// What is given for input, weight and bias.
+struct Gradients {
+  Tensor input, weight, bias;
+};
+
+/// What backward has to work with.
+struct Saved {
+  Tensor input, weight, moments;
+  double epsilon;
+  bool input_wanted;
+};
+
+template <class T>
+Gradients fast_backward(const Saved& saved, const Tensor& gradient, const NodeReplica& node) {
+  const Moments* const moments = rows_of<Moments>(saved.moments);
+  // Laid out as the input.
+  const Tensor same = gradient.contiguous(
+      saved.input.is_contiguous() ? at::MemoryFormat::Contiguous : at::MemoryFormat::ChannelsLast);
+  const Backward<T> backward(saved.input, moments, same, saved.epsilon);
+  Gradients result;
+  if (saved.input_wanted) {
+    result.input = backward.of_input(summed(node, backward.own_sums()), saved.weight);
+  }
+  result.weight = backward.of_weight(saved.input.scalar_type());
+  result.bias = backward.of_bias(saved.input.scalar_type());
+  return result;
+}
+
 /// [1, C, 1, ...] of [C], to be combined with an input of `dims` dimensions.
 Tensor per_channel(const Tensor& values, std::int64_t dims) {
   std::vector<std::int64_t> shape(static_cast<std::size_t>(dims), 1);
   shape[1] = values.numel();
   return values.view(shape);
+}
+
+/// The same as a formula of differentiable operations, for graphs of the backward pass: here mean
+/// and variance are functions of the input. Deviations are taken from the known mean, so that all
+/// sums can be made at once, in one meeting.
+Gradients recorded_backward(const Saved& saved, const Tensor& gradient, const NodeReplica& node) {
+  const Tensor& input = saved.input;
+  const std::int64_t dims = input.dim();
+  const std::int64_t channels = input.size(1);
+  std::vector<std::int64_t> counted = {0};
+  for (std::int64_t d = 2; d < dims; ++d) counted.push_back(d);
+  const auto spread = [&](const Tensor& values) { return per_channel(values, dims); };
+  const Tensor known_mean = saved.moments.select(1, 1).to(input.scalar_type());
+  const double rows = channels == 0 ? 1 : std::max(rows_of<Moments>(saved.moments)->count, 1.0);
+
+  const Tensor around = input - spread(known_mean);
+  const Tensor own = at::stack({around.sum(counted), (around * around).sum(counted),
+                                gradient.sum(counted), (gradient * around).sum(counted)});
+  if (!saved.input_wanted) {
+    // The statistics are constants, too.
+    const Tensor known_variance = saved.moments.select(1, 2).to(input.scalar_type()) / rows;
+    return {Tensor(), own[3] * at::rsqrt(known_variance + saved.epsilon), own[2]};
+  }
+  const Tensor all = summed(node, own);
+  const Tensor shift = all[0] / rows;
+  const Tensor inverse = at::rsqrt(all[1] / rows - shift * shift + saved.epsilon);
+
+  Gradients result;
+  result.bias = own[2];
+  result.weight = (own[3] - shift * own[2]) * inverse;
+  const Tensor products = (all[3] - shift * all[2]) * inverse * inverse;
+  const Tensor scale = saved.weight.defined() ? inverse * saved.weight : inverse;
+  const Tensor rest = spread(all[2] / rows) + (around - spread(shift)) * spread(products / rows);
+  result.input = (gradient - rest) * spread(scale);
+  return result;
+}
+
+struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& input,
+                        const c10::optional<Tensor>& weight, const c10::optional<Tensor>& bias,
+                        const Tensor& moments, double epsilon, const ReplicaContext* replica) {
+    NodeReplica::save(context, *replica, "SyncBatchNorm", Here::now());
+    context->saved_data["epsilon"] = epsilon;
+    context->saved_data["input_wanted"] = input.requires_grad();
+    context->saved_data["has_bias"] = bias.has_value();
+    context->save_for_backward({input, weight.value_or(Tensor()), moments});
+    const auto with = input.scalar_type() == at::kDouble ? normalized<double> : normalized<float>;
+    return with(input, rows_of<Moments>(moments), weight.value_or(Tensor()),
+                bias.value_or(Tensor()), epsilon);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto node = NodeReplica::of(context);
+    const variable_list variables = context->get_saved_variables();
+    const Saved saved{.input = variables[0],
+                      .weight = variables[1],
+                      .moments = variables[2],
+                      .epsilon = context->saved_data["epsilon"].toDouble(),
+                      .input_wanted = context->saved_data["input_wanted"].toBool()};
+    const auto with = at::GradMode::is_enabled()                 ? recorded_backward
+                      : saved.input.scalar_type() == at::kDouble ? fast_backward<double>
+                                                                 : fast_backward<float>;
+    Gradients result = with(saved, gradients[0], *node);
+    if (!saved.weight.defined()) result.weight = Tensor();
+    if (!context->saved_data["has_bias"].toBool()) result.bias = Tensor();
+    return {result.input, result.weight, result.bias, Tensor(), Tensor(), Tensor()};
+  }
+};
+
+c10::optional<Tensor> optional_in(at::ScalarType dtype, const Tensor& tensor) {
+  return tensor.defined() ? c10::optional<Tensor>(tensor.to(dtype)) : c10::nullopt;
+}
+
+/// Counts one more batch; the share of its statistics in the running ones.
+double next_share(const torch::nn::BatchNormOptions& options, Tensor& num_batches_tracked) {
+  const at::NoGradGuard not_recorded;
+  num_batches_tracked.add_(1);
+  return options.momentum() ? *options.momentum()
+                            : 1.0 / static_cast<double>(num_batches_tracked.item<std::int64_t>());
+}
+
+void update_running(const Tensor& moments, double share, Tensor& running_mean,
+                    Tensor& running_var) {
+  const double rows = rows_of<Moments>(moments)->count;
+  // The running variance is the unbiased one, as torch::nn::BatchNorm's.
+  running_mean.mul_(1 - share).add_(moments.select(1, 1), share);
+  running_var.mul_(1 - share).add_(moments.select(1, 2), share / std::max(rows - 1, 1.0));
 }
 
 }  // namespace
@@ -57,37 +361,37 @@ Tensor sync_batch_norm(const Tensor& input, const torch::nn::BatchNormOptions& o
     throw InvalidUsage(fmt::format("SyncBatchNorm: the input has shape {}; it has {} features",
                                    tensor::shape_text(input), channels));
   }
-  const at::ScalarType wide = summed_in(input);
-  std::vector<std::int64_t> counted = {0};
-  for (std::int64_t d = 2; d < input.dim(); ++d) counted.push_back(d);
-  const std::int64_t own_rows = channels == 0 ? 0 : input.numel() / channels;
-
-  // Two passes: the squares of differences from the mean keep their digits where those of the
-  // values themselves would cancel.
-  const Tensor values = input.to(wide);
-  const Tensor rows = at::full({1}, own_rows, values.options());
-  const Tensor sums = over_replicas(at::cat({values.sum(counted), rows}));
-  const Tensor rows_everywhere = sums.narrow(0, channels, 1).detach();
-  const Tensor count = rows_everywhere.clamp_min(1);  // no rows at all: nothing to divide
-  const Tensor mean = sums.narrow(0, 0, channels) / count;
-  const Tensor centred = values - per_channel(mean, input.dim());
-  const Tensor variance = over_replicas(centred.pow(2).sum(counted)) / count;
-
-  if (training && running_mean.defined() && rows_everywhere.item<double>() > 0) {
-    const at::NoGradGuard not_recorded;
-    num_batches_tracked.add_(1);
-    const double factor = options.momentum()
-                              ? *options.momentum()
-                              : 1.0 / static_cast<double>(num_batches_tracked.item<std::int64_t>());
-    // The running variance is the unbiased one, as torch::nn::BatchNorm's.
-    const Tensor unbiased = variance * (count / (count - 1).clamp_min(1));
-    running_mean.mul_(1 - factor).add_(mean, factor);
-    running_var.mul_(1 - factor).add_(unbiased, factor);
+  if (!input.is_floating_point()) {
+    throw InvalidUsage(fmt::format("SyncBatchNorm: the input is of {}; it takes floating point",
+                                   c10::toString(input.scalar_type())));
   }
-  Tensor output = centred * per_channel(at::rsqrt(variance + options.eps()), input.dim());
-  if (weight.defined()) output = output * per_channel(weight, input.dim());
-  if (bias.defined()) output = output + per_channel(bias, input.dim());
-  return output.to(input.scalar_type());
+  if (!input.is_cpu()) throw Unsupported("SyncBatchNorm of a tensor that is not on a CPU");
+  const at::ScalarType wide = summed_in(input);
+  const Tensor values = dense(input.to(wide));
+  ReplicaContext* const replica = get_replica_context();
+  const bool alone = replica == nullptr || replica->num_replicas_in_sync() == 1;
+
+  const auto fits = [&](const Tensor& own) { return !own.defined() || own.scalar_type() == wide; };
+  if (alone && input.numel() > channels && fits(weight) && fits(bias) && fits(running_mean)) {
+    // Nothing to exchange: torch's own, which uses all threads the replica has. Of a single row it
+    // would give a running variance that is no number.
+    const bool counts = training && running_mean.defined();
+    const double share = counts ? next_share(options, num_batches_tracked) : 0;
+    return at::batch_norm(values, weight, bias, counts ? running_mean : Tensor(),
+                          counts ? running_var : Tensor(), /*training=*/true, share, options.eps(),
+                          /*cudnn_enabled=*/false)
+        .to(input.scalar_type());
+  }
+
+  const Tensor own = own_moments(values);
+  const Tensor moments = alone ? own : moments_of_all(*replica, own);
+  if (training && running_mean.defined() && channels > 0 && rows_of<Moments>(moments)->count > 0) {
+    const at::NoGradGuard not_recorded;
+    update_running(moments, next_share(options, num_batches_tracked), running_mean, running_var);
+  }
+  return SyncBatchNormFunction::apply(values, optional_in(wide, weight), optional_in(wide, bias),
+                                      moments, options.eps(), alone ? &default_replica() : replica)
+      .to(input.scalar_type());
 }
 
 }  // namespace lockstep::detail

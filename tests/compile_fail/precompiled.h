@@ -5,6 +5,9 @@
 
 // clang-format off
 #include <ATen/ops/relu.h>  // after tensor.h, which clang needs first
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/sgd.h>
 // clang-format on
 
 #include <vector>
@@ -13,4 +16,5 @@
 #include "lockstep/distribution_strategy.h"
 #include "lockstep/mirrored_strategy.h"
 #include "lockstep/operators.h"
+#include "lockstep/optimizer.h"
 #include "lockstep/strategy.h"

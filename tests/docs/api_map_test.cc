@@ -59,6 +59,16 @@ TEST(ApiMap, HasTheFiveDocuments) {
   }
 }
 
+TEST(ApiMap, HasWhatTheDocumentsNameElsewhere) {
+  const std::string map = content(kRoot / "docs/api-map.md");
+  for (const char* member :
+       {"`InputContext.get_per_replica_batch_size()`", "`DistributedDataset.element_spec`",
+        "`PerDeviceDataset.make_one_shot_iterator()`", "`ValueContext.replica_id_in_sync_group`",
+        "`MirroredStrategy(cross_device_ops=...)`"}) {
+    EXPECT_NE(map.find("\n| " + std::string(member)), std::string::npos) << member;
+  }
+}
+
 TEST(ApiMap, MistakesAreFound) {
   const std::set<std::string> tests = {"Suite.Name", "compile_fail/case"};
   EXPECT_THAT(problems("| a | b | Suite.Name, compile_fail/case | done |\n"

@@ -248,6 +248,11 @@ TEST(Dataset, AssertCardinalityHoldsOrSays) {
               HasSubstr("4 elements were promised, but there are 3"));
   EXPECT_THAT(error_of<DataError>([] { flat(range(3).assert_cardinality(2)); }),
               HasSubstr("at least 3"));
+  try {
+    flat(range(3).assert_cardinality(2));
+  } catch (const DataError& error) {
+    EXPECT_EQ(error.code(), Code::data_loss);
+  }
 }
 
 // --- Batches. -----------------------------------------------------------------------------------
@@ -318,6 +323,21 @@ TEST(Dataset, CacheMakesElementsOnce) {
   EXPECT_EQ(flat(dataset), count(0, 4));
   EXPECT_EQ(flat(dataset), count(0, 4));
   EXPECT_EQ(*made, 5);
+}
+
+TEST(Dataset, CacheGivesCopies) {
+  const auto dataset = data::from_tensor_slices(torch::arange(4)).cache().batch(1).cache();
+  const auto change = [&](std::int64_t factor) {
+    Rows seen;
+    for (const Tensor& element : dataset) {
+      seen.push_back(element.item<std::int64_t>());
+      element.mul_(factor);  // as augmentation does
+    }
+    return seen;
+  };
+  EXPECT_EQ(change(10), count(0, 4));
+  EXPECT_EQ(change(0), count(0, 4)) << "the pass that was kept was changed while it was given";
+  EXPECT_EQ(change(1), count(0, 4)) << "what came from memory was changed";
 }
 
 int threads_of_this_process() {
@@ -410,12 +430,14 @@ TEST(Dataset, SkippingIsTheSameAsReading) {
   const auto check = [](const auto& dataset) {
     const auto whole = all_of(dataset);
     for (std::size_t n = 0; n <= whole.size() + 1; ++n) {
-      auto stream = dataset.stage()->open({});
-      EXPECT_EQ(stream->skip(n), std::min(n, whole.size()));
-      for (std::size_t k = n; k < whole.size(); ++k) {
-        ASSERT_EQ(numbers_of(stream->next().value()), whole[k]) << dataset.explain() << n;
+      for (const auto how : {detail::Skip::cheaply, detail::Skip::exactly}) {
+        auto stream = dataset.stage()->open({});
+        EXPECT_EQ(stream->skip(n, how).places, std::min(n, whole.size()));
+        for (std::size_t k = n; k < whole.size(); ++k) {
+          ASSERT_EQ(numbers_of(stream->next().value()), whole[k]) << dataset.explain() << n;
+        }
+        EXPECT_FALSE(stream->next());
       }
-      EXPECT_FALSE(stream->next());
     }
   };
   check(range(9));

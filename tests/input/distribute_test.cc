@@ -28,6 +28,20 @@ TEST_F(Distribute, AGlobalBatchIsCutEvenly) {
               ElementsAre(Step{{0, 1, 2}, {3, 4}}, Step{{5}, {}}));
 }
 
+TEST_F(Distribute, AShortLastBatchIsCutEvenlyToo) {
+  const auto steps = steps_of(strategy.distribute(range(50).batch(GlobalBatch{16})));
+  ASSERT_EQ(steps.size(), 4U);
+  EXPECT_EQ(steps[2], (Step{testing::count(32, 40), testing::count(40, 48)}));
+  EXPECT_EQ(steps[3], (Step{{48}, {49}}));
+  // In the middle of the stream: every batch by itself.
+  EXPECT_THAT(
+      steps_of(strategy.distribute(range(6).batch(GlobalBatch{4}).repeat(2))),
+      ElementsAre(Step{{0, 1}, {2, 3}}, Step{{4}, {5}}, Step{{0, 1}, {2, 3}}, Step{{4}, {5}}));
+  MirroredStrategy four(testing::on_cpus(4));
+  EXPECT_THAT(steps_of(four.distribute(range(6).batch(GlobalBatch{8}))),
+              ElementsAre(Step{{0, 1}, {2, 3}, {4}, {5}}));
+}
+
 TEST_F(Distribute, TheStepKnowsItsSizeAlsoWhenItIsShort) {
   const auto dataset = strategy.distribute(range(1, 10).batch(GlobalBatch{4}));
   const auto scope = strategy.scope();
@@ -113,23 +127,6 @@ TEST_F(Distribute, AnExceptionOfThePipelineArrivesAtItsStep) {
   EXPECT_THROW(iterator->get_next(), std::out_of_range);
 }
 
-TEST_F(Distribute, AnErrorCostsItsStepAndNoOther) {
-  const auto make = [&] {
-    return strategy.distribute_from_function([](const InputContext&) {
-      return range(8).batch(PerReplicaBatch{1}).map([](const Tensor& x) {
-        if (x.item<std::int64_t>() == 2) throw std::out_of_range("two");
-        return x;
-      });
-    });
-  };
-  const auto iterator = make().iterate();
-  EXPECT_EQ(step_of(iterator->get_next()), (Step{{0}, {1}}));
-  EXPECT_THROW(iterator->get_next(), std::out_of_range);
-  const DatasetPosition position = iterator->position();
-  EXPECT_EQ(step_of(iterator->get_next()), (Step{{4}, {5}}));
-  EXPECT_EQ(step_of(make().iterate_from(position)->get_next()), (Step{{4}, {5}}));
-}
-
 TEST_F(Distribute, BatchesWithoutRowsEnd) {
   EXPECT_THAT(steps_of(strategy.distribute(data::from_tensors(torch::empty({0, 3})))),
               ElementsAre(Step{{}, {}}));
@@ -171,9 +168,28 @@ TEST_F(Distribute, ElementSpecIsOneForEachReplica) {
 TEST_F(Distribute, ExplainSaysWhoReadsWhat) {
   EXPECT_EQ(strategy.distribute(range(8).batch(GlobalBatch{5})).explain(),
             "workers: one worker: it reads everything\n"
-            "replicas: batches of 5 rows over 2 replicas, cut anew to sizes that differ by at most "
-            "one\n"
-            "rebatch(3, 2)\nbatch(5 global)\nrange(0, 8, 1)\n");
+            "replicas: every batch in 2 slices whose sizes differ by at most one\n"
+            "split(each batch in 2)\nbatch(5 global)\nrange(0, 8, 1)\n");
+}
+
+TEST_F(Distribute, CardinalityCountsSteps) {
+  EXPECT_EQ(strategy.distribute(range(50).batch(GlobalBatch{16})).cardinality(), 4);
+  EXPECT_EQ(strategy.distribute(range(50).batch(GlobalBatch{16}, Remainder::drop)).cardinality(),
+            3);
+  EXPECT_EQ(strategy.distribute(range(50).batch(GlobalBatch{16}).repeat()).cardinality(),
+            kInfinite);
+  const auto keep = [](const Tensor&) { return true; };
+  EXPECT_EQ(strategy.distribute(range(50).filter(keep).batch(GlobalBatch{16})).cardinality(),
+            kUnknownCardinality);
+  const auto whole = [&](std::int64_t batches, Remainder remainder) {
+    return strategy
+        .distribute_from_function([&](const InputContext&) {
+          return range(2 * batches).batch(PerReplicaBatch{2}, remainder);
+        })
+        .cardinality();
+  };
+  EXPECT_EQ(whole(5, Remainder::keep), 3) << "the last one with an empty batch";
+  EXPECT_EQ(whole(5, Remainder::drop), 2) << "a step that is not whole is dropped";
 }
 
 TEST_F(Distribute, OptionsAreChecked) {

@@ -2,9 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <map>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <set>
+#include <string>
+#include <tuple>
+#include <vector>
 
 #include "lockstep/testing.h"
 #include "tests/input/steps.h"
@@ -173,14 +178,306 @@ TEST(DistributeWorkers, WholeRoundsEndWithTheFirstWorkerThatRunsOut) {
 }
 
 TEST(DistributeWorkers, ScalarsHaveNoEmptyForm) {
-  const auto uneven = [](Strategy& strategy, const InputOptions& options) {
-    return strategy.distribute_from_function(
+  std::atomic<int> errors = 0;
+  on_workers(2, 1, [&](Strategy& strategy, const InputWorkers& place) {
+    const auto dataset = strategy.distribute_from_function(
         [](const InputContext& context) {
           return range(1 + context.input_pipeline_id).map([](const Tensor& x) { return x; });
         },
+        InputOptions{.workers = place});
+    const auto iterator = dataset.iterate();
+    iterator->get_next();
+    try {
+      iterator->get_next();
+    } catch (const DataError& error) {
+      EXPECT_EQ(error.code(), Code::invalid_argument);
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("make them batches"));
+      ++errors;
+    }
+  });
+  EXPECT_EQ(errors, 2) << "nobody goes on alone";
+}
+
+/// What one worker knows of its elements, another may not.
+TEST(DistributeWorkers, WorkersEndTogetherWhateverTheyKnowOfTheirElements) {
+  const auto seen = seen_by(2, 1, [](Strategy& strategy, const InputOptions& options) {
+    return strategy.distribute_from_function(
+        [](const InputContext& context) {
+          const auto numbers = range(2 + context.input_pipeline_id);
+          return context.input_pipeline_id == 0 ? numbers
+                                                : numbers.map([](const Tensor& x) { return x; });
+        },
         options);
+  });
+  EXPECT_THAT(seen[0], ElementsAre(Step{{0}}, Step{{1}}));
+  EXPECT_EQ(seen[1], seen[0]) << "scalars: a step that is not whole is dropped";
+}
+
+// --- A worker without a single element. ---------------------------------------------------------
+
+/// What worker 1 gets in the first step of a dataset of which it has nothing.
+template <class Make>
+auto without_elements(const Make& make) {
+  using T = typename decltype(make(std::int64_t{0}))::value_type;
+  std::optional<T> empty;
+  testing::run_workers({.workers = 2, .replicas = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+    const auto dataset = strategy.distribute_from_function(
+        [&](const InputContext& context) { return make(context.input_pipeline_id); });
+    std::size_t steps = 0;
+    for (const auto& batch : dataset) {
+      ++steps;
+      if (strategy.worker_index() == 1) empty = batch[1];
+    }
+    EXPECT_EQ(steps, 1U);
+  });
+  return empty.value();
+}
+
+TEST(DistributeWorkers, AWorkerWithoutAnElementLearnsWhatAnEmptyBatchIs) {
+  const Tensor number = without_elements(
+      [](std::int64_t worker) { return range(1).shard(2, worker).batch(PerReplicaBatch{4}); });
+  EXPECT_EQ(number.scalar_type(), torch::kLong);
+  EXPECT_EQ(number.sizes(), at::IntArrayRef({0}));
+  const Tensor filtered = without_elements([](std::int64_t worker) {
+    return data::from_tensor_slices(torch::zeros({2, 3, 5}, torch::kHalf))
+        .filter([worker](const Tensor&) { return worker == 0; })
+        .batch(PerReplicaBatch{4});
+  });
+  EXPECT_EQ(filtered.scalar_type(), torch::kHalf);
+  EXPECT_EQ(filtered.sizes(), at::IntArrayRef({0, 3, 5}));
+  const Tensor none_taken = without_elements([](std::int64_t worker) {
+    return range(4)
+        .map([](const Tensor& x) { return x.to(torch::kDouble).expand({7}); })
+        .take(worker == 0 ? 4 : 0)
+        .batch(PerReplicaBatch{4});
+  });
+  EXPECT_EQ(none_taken.scalar_type(), torch::kDouble);
+  EXPECT_EQ(none_taken.sizes(), at::IntArrayRef({0, 7}));
+  const Tensor no_rows = without_elements([](std::int64_t worker) {
+    return data::from_tensor_slices(torch::ones({worker == 0 ? 2 : 0, 6}))
+        .batch(PerReplicaBatch{2});
+  });
+  EXPECT_EQ(no_rows.sizes(), at::IntArrayRef({0, 6}));
+}
+
+TEST(DistributeWorkers, AnEmptyBatchHasAllPartsOfANest) {
+  struct Example {
+    std::map<std::string, Tensor> features;
+    std::vector<Tensor> boxes;
+    std::optional<Tensor> weight;
+    std::tuple<Tensor, std::optional<Tensor>> labels;
+    static auto lockstep_members() {
+      return std::tuple(&Example::features, &Example::boxes, &Example::weight, &Example::labels);
+    }
   };
-  EXPECT_THROW(seen_by(2, 1, uneven), DataError);
+  const Example empty = without_elements([](std::int64_t worker) {
+    return range(2)
+        .map([](const Tensor& x) {
+          return Example{
+              .features = {{"image", torch::zeros({2, 2})}, {"a longer name than a word", x}},
+              .boxes = {x, torch::zeros({4}, torch::kInt)},
+              .weight = torch::ones({}),
+              .labels = {x, std::nullopt}};
+        })
+        .take(worker == 0 ? 2 : 0)
+        .batch(PerReplicaBatch{2});
+  });
+  EXPECT_EQ(empty.features.at("image").sizes(), at::IntArrayRef({0, 2, 2}));
+  EXPECT_EQ(empty.features.at("a longer name than a word").scalar_type(), torch::kLong);
+  ASSERT_EQ(empty.boxes.size(), 2U);
+  EXPECT_EQ(empty.boxes[1].sizes(), at::IntArrayRef({0, 4}));
+  EXPECT_EQ(empty.boxes[1].scalar_type(), torch::kInt);
+  EXPECT_EQ(empty.weight.value().sizes(), at::IntArrayRef({0}));
+  EXPECT_EQ(std::get<0>(empty.labels).sizes(), at::IntArrayRef({0}));
+  EXPECT_FALSE(std::get<1>(empty.labels));
+}
+
+// --- Threads and processes. ---------------------------------------------------------------------
+
+/// Rows by step and replica: n replicas as threads of one process.
+template <class D>
+std::vector<Step> on_threads(int replicas, const D& dataset) {
+  MirroredStrategy strategy(testing::on_cpus(replicas));
+  return testing::steps_of(strategy.distribute(dataset));
+}
+/// The same as workers of one replica each.
+template <class D>
+std::vector<Step> on_one_replica_workers(int replicas, const D& dataset) {
+  std::mutex mutex;
+  std::vector<Step> steps;
+  testing::run_workers({.workers = replicas}, [&](MultiWorkerMirroredStrategy& strategy) {
+    const auto own = testing::steps_of(strategy.distribute(dataset));
+    const std::lock_guard lock(mutex);
+    steps.resize(own.size(), Step(static_cast<std::size_t>(replicas)));
+    for (std::size_t s = 0; s < own.size(); ++s) {
+      steps[s][static_cast<std::size_t>(strategy.worker_index())] = own[s].at(0);
+    }
+  });
+  return steps;
+}
+
+TEST(DistributeWorkers, ThreadsAndWorkersHaveTheSameRowsToTheLastStep) {
+  const auto same = [](const Tensor& x) { return x; };
+  const auto check = [](const auto& dataset) {
+    for (const int replicas : {2, 3, 4}) {
+      EXPECT_EQ(on_threads(replicas, dataset), on_one_replica_workers(replicas, dataset))
+          << replicas << " replicas of\n"
+          << dataset.explain();
+    }
+  };
+  check(range(50).batch(GlobalBatch{16}));
+  check(range(50).batch(GlobalBatch{16}).map(same));
+  check(range(23).shuffle(7, Seed{3}).batch(GlobalBatch{5}).repeat(2));
+  check(range(23).batch(GlobalBatch{6}).shuffle(4, Seed{3}));
+  check(range(3).batch(GlobalBatch{8}));
+}
+
+TEST(DistributeWorkers, CardinalityIsTheNumberOfStepsOfAllWorkers) {
+  const auto check = [](int workers, int replicas, const auto& distribute) {
+    on_workers(workers, replicas, [&](Strategy& strategy, const InputWorkers& place) {
+      const auto dataset = distribute(strategy, InputOptions{.workers = place});
+      EXPECT_EQ(dataset.cardinality(),
+                static_cast<std::int64_t>(testing::steps_of(dataset).size()));
+    });
+  };
+  for (const int workers : {2, 3}) {
+    for (const int replicas : {1, 2}) {
+      for (const auto policy : {AutoShardPolicy::data, AutoShardPolicy::off}) {
+        check(workers, replicas, [&](Strategy& strategy, const InputOptions& options) {
+          return strategy.distribute(range(23).batch(GlobalBatch{7}).with_options({policy}),
+                                     options);
+        });
+      }
+      check(workers, replicas, [&](Strategy& strategy, const InputOptions& options) {
+        return strategy.distribute_from_function(
+            [](const InputContext& context) {
+              return range(3 + 4 * context.input_pipeline_id).batch(PerReplicaBatch{2});
+            },
+            options);
+      });
+    }
+  }
+}
+
+// --- Positions. ---------------------------------------------------------------------------------
+
+/// Goes on from the chief's position on every worker, and finds the rest of the first pass.
+template <class Distribute>
+void expect_the_chiefs_position_is_everybodys(const Distribute& distribute) {
+  std::string chiefs;  // set by the chief before all meet in a step
+  testing::run_workers({.workers = 2, .replicas = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+    const auto first = distribute(strategy);
+    const auto iterator = first.iterate();
+    iterator->get_next();
+    iterator->get_next();
+    if (strategy.worker_index() == 0) chiefs = iterator->position().to_string();
+    std::vector<Step> rest{testing::step_of(iterator->get_next())};
+    while (const auto batch = iterator->next()) rest.push_back(testing::step_of(*batch));
+    const auto again = distribute(strategy);
+    const auto resumed = again.iterate_from(DatasetPosition::parse(chiefs));
+    for (const Step& step : rest) EXPECT_EQ(testing::step_of(resumed->get_next()), step);
+    EXPECT_FALSE(resumed->next());
+  });
+}
+
+TEST(DistributeWorkers, APositionMeansTheSameOnAllWorkers) {
+  for (const auto policy : {AutoShardPolicy::data, AutoShardPolicy::off}) {
+    expect_the_chiefs_position_is_everybodys([&](Strategy& strategy) {
+      return strategy.distribute(
+          range(50).shuffle(9, Seed{2}).batch(GlobalBatch{8}).with_options({policy}));
+    });
+  }
+  expect_the_chiefs_position_is_everybodys([](Strategy& strategy) {
+    return strategy.distribute_from_function([](const InputContext& context) {
+      return range(40)
+          .shard(context.num_input_pipelines, context.input_pipeline_id)
+          .shuffle(9, Seed{static_cast<std::uint64_t>(context.input_pipeline_id)})
+          .batch(PerReplicaBatch{3});
+    });
+  });
+}
+
+/// Divided by data a step is a batch, in whatever layout.
+TEST(DistributeWorkers, APositionOfThreadsIsOneOfWorkers) {
+  const auto dataset = range(50).shuffle(9, Seed{2}).batch(GlobalBatch{8});
+  MirroredStrategy threads(testing::on_cpus(2));
+  const auto distributed = threads.distribute(dataset);
+  const auto iterator = distributed.iterate();
+  for (int i = 0; i < 3; ++i) iterator->get_next();
+  const DatasetPosition position = iterator->position();
+  const Step next = testing::step_of(iterator->get_next());
+  testing::run_workers({.workers = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+    const auto resumed = strategy.distribute(dataset).iterate_from(position);
+    EXPECT_EQ(testing::step_of(resumed->get_next())[0],
+              next[static_cast<std::size_t>(strategy.worker_index())]);
+  });
+}
+
+TEST(DistributeWorkers, APositionOfAnotherWorkersPipelineIsRefused) {
+  testing::run_workers({.workers = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+    const auto of = [&](std::int64_t rows_of_worker_1) {
+      return strategy.distribute_from_function([&](const InputContext& context) {
+        return range(context.input_pipeline_id == 1 ? rows_of_worker_1 : 8)
+            .batch(PerReplicaBatch{2});
+      });
+    };
+    const auto position = of(8).iterate()->position();
+    EXPECT_NO_THROW((void)of(8).iterate_from(position));
+    EXPECT_THROW((void)of(6).iterate_from(position), InvalidUsage) << "the chief knows it, too";
+  });
+}
+
+// --- Workers with other pipelines. --------------------------------------------------------------
+
+/// What distribute() says when worker 1 has the second dataset.
+template <class A, class B>
+std::string difference(const A& first, const B& second) {
+  return testing::error_of<Mismatch>([&] {
+    testing::run_workers({.workers = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+      if (strategy.worker_index() == 0) {
+        (void)strategy.distribute(first);
+      } else {
+        (void)strategy.distribute(second);
+      }
+    });
+  });
+}
+
+TEST(DistributeWorkers, AWorkerWithAnotherPipelineIsNamedWithTheStage) {
+  using ::testing::AllOf;
+  using ::testing::HasSubstr;
+  const auto rows = [](std::int64_t count, std::uint64_t seed) {
+    return data::from_tensor_slices(torch::zeros({count, 3}))
+        .shuffle(100, Seed{seed})
+        .batch(GlobalBatch{4})
+        .prefetch(2);
+  };
+  EXPECT_THAT(difference(rows(64, 7), rows(64, 8)),
+              AllOf(HasSubstr("worker 1 differs from worker 0"),
+                    HasSubstr("worker 0 has stage 1 shuffle(100, seed 7)"),
+                    HasSubstr("worker 1 has stage 1 shuffle(100, seed 8)")));
+  EXPECT_THAT(difference(rows(64, 7), rows(60, 7)),
+              AllOf(HasSubstr("worker 0 has stage 2 from_tensor_slices(64 rows) of Float[3]"),
+                    HasSubstr("worker 1 has stage 2 from_tensor_slices(60 rows) of Float[3]")));
+  EXPECT_THAT(difference(rows(64, 7), rows(64, 7).take(3)),
+              AllOf(HasSubstr("worker 0 has stage 0 batch(4 global)"),
+                    HasSubstr("worker 1 has stage 0 take(3)")));
+  EXPECT_THAT(difference(data::from_tensors(torch::zeros({4, 2})),
+                         data::from_tensors(torch::zeros({4, 3}))),
+              AllOf(HasSubstr("Float[4, 2]"), HasSubstr("Float[4, 3]")));
+}
+
+TEST(DistributeWorkers, WhatChangesNoElementMayDifferByWorker) {
+  testing::run_workers({.workers = 2}, [](MultiWorkerMirroredStrategy& strategy) {
+    const int own = 1 + strategy.worker_index();
+    const auto same = [](const Tensor& x) { return x; };
+    const auto dataset = range(8).map(same, Parallel{own}).batch(GlobalBatch{4}).prefetch(own);
+    EXPECT_EQ(testing::steps_of(strategy.distribute(dataset)).size(), 2U);
+    const auto off = range(8 * own).batch(GlobalBatch{4}).with_options({AutoShardPolicy::off});
+    EXPECT_NO_THROW((void)strategy.distribute(off));
+    EXPECT_NO_THROW((void)strategy.distribute_from_function(
+        [&](const InputContext&) { return range(8 * own).batch(PerReplicaBatch{own}); }));
+  });
 }
 
 TEST(DistributeWorkers, TheGlobalSizeIsThatOfAllWorkers) {
@@ -200,18 +497,15 @@ TEST(DistributeWorkers, TheGlobalSizeIsThatOfAllWorkers) {
 /// What the workers see by the rules, told apart from the code: rows in the order of the stream,
 /// cut into parts, dealt out among the workers and then among each one's replicas.
 std::vector<std::vector<Step>> by_the_rules(const Rows& rows, std::int64_t global, int workers,
-                                            int replicas, bool even) {
+                                            int replicas) {
   const int all = workers * replicas;
   std::vector<Rows> parts;
   for (std::size_t begin = 0; begin < rows.size(); begin += static_cast<std::size_t>(global)) {
     const std::size_t end = std::min(begin + static_cast<std::size_t>(global), rows.size());
-    const auto ceiling =
-        (end - begin + static_cast<std::size_t>(all) - 1) / static_cast<std::size_t>(all);
+    const auto slices = static_cast<std::size_t>(all);
     std::size_t at = begin;
-    for (int k = 0; k < all; ++k) {
-      const std::size_t size =
-          even ? static_cast<std::size_t>(global / all + (k < global % all ? 1 : 0)) : ceiling;
-      const std::size_t last = std::min(at + size, end);
+    for (std::size_t k = 0; k < slices; ++k) {
+      const std::size_t last = at + (end - begin) / slices + (k < (end - begin) % slices ? 1U : 0U);
       parts.emplace_back(rows.begin() + static_cast<std::ptrdiff_t>(at),
                          rows.begin() + static_cast<std::ptrdiff_t>(last));
       at = last;
@@ -256,8 +550,7 @@ TEST(DistributeWorkers, EveryElementIsUsedExactlyOnce) {
     if (shuffled) source = source.shuffle(16, Seed{7});
     const bool by_data = workers > 1 && !off;
     if (by_data || workers == 1) {
-      ASSERT_EQ(seen, by_the_rules(testing::flat(source), global, workers, replicas,
-                                   !opaque && !by_data && workers * replicas > 1));
+      ASSERT_EQ(seen, by_the_rules(testing::flat(source), global, workers, replicas));
     }
     std::multiset<std::int64_t> all;
     for (std::size_t w = 0; w < seen.size(); ++w) {
@@ -274,13 +567,14 @@ TEST(DistributeWorkers, EveryElementIsUsedExactlyOnce) {
     if (workers > 1 && off) continue;
     const Rows expected = count(0, rows);
     ASSERT_EQ(all, (std::multiset<std::int64_t>(expected.begin(), expected.end())));
-    if (workers > 1 || opaque) continue;
-    for (std::size_t s = 0; s + 1 < seen[0].size(); ++s) {
+    for (std::size_t s = 0; s < seen[0].size(); ++s) {
       std::size_t least = seen[0][s][0].size();
       std::size_t most = least;
-      for (const Rows& part : seen[0][s]) {
-        least = std::min(least, part.size());
-        most = std::max(most, part.size());
+      for (const std::vector<Step>& steps : seen) {
+        for (const Rows& part : steps[s]) {
+          least = std::min(least, part.size());
+          most = std::max(most, part.size());
+        }
       }
       ASSERT_LE(most - least, 1U) << "step " << s;
     }

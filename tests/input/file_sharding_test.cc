@@ -232,6 +232,28 @@ TEST_F(FileSharding, E13AWorkerWithOtherFilesIsNamed) {
           "worker 0 has the data divided by files, worker 1 has the data divided by elements"));
 }
 
+/// No row depends on it: each worker has files of its own.
+TEST_F(FileSharding, WorkersThatDivideByFilesMayShuffleInTheirOwnWay) {
+  const auto files = write(4, 3);
+  std::mutex mutex;
+  Rows seen;
+  run_workers({.workers = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+    const Seed own{static_cast<std::uint64_t>(strategy.worker_index())};
+    const auto dataset =
+        numbers(data::files(files, own)).shuffle(3, own).batch(GlobalBatch{4}).prefetch(1);
+    const auto distributed = strategy.distribute(dataset);
+    for (const auto& batch : distributed) {
+      const std::lock_guard lock(mutex);
+      for (const std::int64_t n : testing::numbers_of(batch[0])) seen.push_back(n);
+    }
+    const auto other = numbers(files).batch(GlobalBatch{2 + strategy.worker_index()});
+    EXPECT_THAT(testing::error_of<Mismatch>([&] { (void)strategy.distribute(other); }),
+                HasSubstr("worker 0 has stage 0 batch(2 global), worker 1 has stage 0 batch(3"));
+  });
+  std::sort(seen.begin(), seen.end());
+  EXPECT_EQ(seen, count(0, 12));
+}
+
 /// Each host's own files, as `off` is there for.
 TEST_F(FileSharding, E13WhoReadsEverythingMayReadWhatHeHas) {
   const auto files = write(4, 1);

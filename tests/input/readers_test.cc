@@ -152,6 +152,8 @@ TEST_F(Readers, RecordsOfOneLength) {
   auto with_gzip = sizes;
   with_gzip.compression = Compression::gzip;
   EXPECT_THAT(texts_of(fixed_length_records(path("c"), with_gzip)), ElementsAre("dd"));
+  EXPECT_EQ(fixed_length_records({path("a"), path("b")}, sizes).cardinality(), 3);
+  EXPECT_EQ(fixed_length_records(path("c"), with_gzip).cardinality(), kUnknownCardinality);
   EXPECT_THROW(fixed_length_records(path("a"), {}), InvalidUsage);
 
   write("a", "HEADaabbcF");  // one byte is missing

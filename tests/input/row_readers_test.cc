@@ -102,6 +102,11 @@ TEST_F(RowReaders, WindowsOfTokens) {
   EXPECT_THAT(all_of(sliding.skip(2)), ElementsAre(Rows{3, 4, 65535}));
   EXPECT_THAT(all_of(tokens(path("?"), {.length = 2}).skip(2)), ElementsAre(Rows{7, 8}));
   EXPECT_THAT(sliding.element_spec(), ElementsAre(TensorSpec{at::kLong, {3}}));
+  EXPECT_EQ(sliding.cardinality(), 3);
+  EXPECT_EQ(tokens(path("?"), {.length = 2}).batch(2).cardinality(), 2);
+  EXPECT_EQ(tokens({path("a"), path("missing")}, {.length = 2}).cardinality(), kUnknownCardinality);
+  EXPECT_EQ(tokens(data::files(path("?")).repeat(), {.length = 2}).cardinality(),
+            kUnknownCardinality);
   write("c", testing::bytes_of_numbers<std::int32_t>({-1, 5}));
   EXPECT_THAT(all_of(tokens(path("c"), {.type = TokenType::int32, .length = 2})),
               ElementsAre(Rows{-1, 5}));

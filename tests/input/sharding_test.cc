@@ -36,7 +36,7 @@ std::string usage_error(Code code, const F& call) {
 Dataset<Tensor> rebatched(const Dataset<Tensor>& batches, Rows sizes,
                           Remainder remainder = Remainder::keep) {
   return Dataset<Tensor>(std::make_shared<detail::RebatchStage<Tensor>>(
-      batches.stage(), std::move(sizes), remainder == Remainder::drop));
+      batches.stage(), std::move(sizes), 1, remainder == Remainder::drop));
 }
 
 TEST(Rebatch, Case122SizesInTurn) {
@@ -53,6 +53,23 @@ TEST(Rebatch, Case122SizesInTurn) {
   EXPECT_THAT(all_of(rebatched(range(0).batch(2), {1, 1})), ElementsAre());
 }
 
+TEST(Rebatch, AShortStepIsCutEvenly) {
+  const auto steps = [](std::int64_t rows, Rows sizes, std::size_t together) {
+    const Dataset<Tensor> cut(std::make_shared<detail::RebatchStage<Tensor>>(
+        range(rows).batch(4).stage(), std::move(sizes), together));
+    auto all = all_of(cut);
+    EXPECT_EQ(cut.cardinality(), static_cast<std::int64_t>(all.size())) << rows << " rows";
+    return all;
+  };
+  EXPECT_THAT(steps(7, {2, 2}, 2), ElementsAre(Rows{0, 1}, Rows{2, 3}, Rows{4, 5}, Rows{6}));
+  EXPECT_THAT(steps(6, {2, 2}, 2), ElementsAre(Rows{0, 1}, Rows{2, 3}, Rows{4}, Rows{5}));
+  EXPECT_THAT(steps(5, {2, 2}, 2), ElementsAre(Rows{0, 1}, Rows{2, 3}, Rows{4}, Rows{}));
+  // Two workers of two replicas: this one's part of a batch of 7 is 4 rows, then 3.
+  EXPECT_THAT(steps(9, {2, 2, 2, 1}, 2),
+              ElementsAre(Rows{0, 1}, Rows{2, 3}, Rows{4, 5}, Rows{6}, Rows{7}, Rows{8}));
+  EXPECT_THAT(steps(0, {2, 2}, 2), ElementsAre());
+}
+
 TEST(Rebatch, TensorsOfABatchMustHaveAsManyRows) {
   const auto uneven = data::from_tensors(std::tuple(torch::ones({2}), torch::ones({3})));
   using T = std::tuple<Tensor, Tensor>;
@@ -63,7 +80,7 @@ TEST(Rebatch, TensorsOfABatchMustHaveAsManyRows) {
               HasSubstr("batch()"));
 }
 
-TEST(Rebatch, SlicesOfOneBatchAreCeilings) {
+TEST(Rebatch, SlicesOfOneBatchDifferByAtMostOne) {
   const auto split = [](std::int64_t rows, int parts) {
     std::vector<std::size_t> sizes;
     const auto batch = data::from_tensors(torch::arange(rows));
@@ -73,8 +90,8 @@ TEST(Rebatch, SlicesOfOneBatchAreCeilings) {
     }
     return sizes;
   };
-  EXPECT_THAT(split(4, 3), ElementsAre(2, 2, 0));
-  EXPECT_THAT(split(6, 4), ElementsAre(2, 2, 2, 0));
+  EXPECT_THAT(split(4, 3), ElementsAre(2, 1, 1));
+  EXPECT_THAT(split(6, 4), ElementsAre(2, 2, 1, 1));
   EXPECT_THAT(split(6, 2), ElementsAre(3, 3));
   EXPECT_THAT(split(1, 4), ElementsAre(1, 0, 0, 0));
 }

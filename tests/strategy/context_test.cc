@@ -1,8 +1,10 @@
 // Where a thread stands: scopes, the default strategy, what may be called where.
+#include <mutex>
 #include <stdexcept>
 #include <thread>
 
 #include "fixtures.h"
+#include "tests/cluster/variables.h"
 
 namespace lockstep {
 namespace {
@@ -35,6 +37,20 @@ TEST(Contexts, Case2TheDefaultStateIsBackAfterAScope) {
     EXPECT_TRUE(in_cross_replica_context());
   }
   expect_outside();
+}
+
+TEST(Contexts, ExactlyOneOfTheTwoContextsIsNull) {
+  MirroredStrategy strategy(cpus(2));
+  EXPECT_EQ(get_cross_replica_context(), nullptr);
+  const auto scope = strategy.scope();
+  EXPECT_EQ(get_cross_replica_context(), &strategy);
+  strategy.run([&](ReplicaContext& replica) {
+    EXPECT_EQ(get_cross_replica_context(), nullptr);
+    replica.merge_call([&](Strategy&) {
+      EXPECT_EQ(get_cross_replica_context(), &strategy);
+      EXPECT_EQ(get_replica_context(), nullptr);
+    });
+  });
 }
 
 TEST(Contexts, Case3RunOutsideOfAScope) {
@@ -262,6 +278,145 @@ TEST(Scopes, OutOfOrderIsRefused) {
   expect_outside();
 }
 
+/// fn enters a scope that lives until the end of a block; exit() of `outer` is refused in there.
+template <class Enter>
+void expect_refused_inside(Scope& outer, const char* outer_name, const char* inner_name,
+                           const Enter& enter) {
+  const auto inner = enter();
+  EXPECT_THAT(wrong_context([&] { outer.exit(); }),
+              AllOf(HasSubstr(outer_name), HasSubstr(inner_name)));
+  EXPECT_TRUE(in_cross_replica_context());
+}
+
+TEST(Scopes, ExitInsideAnyOtherKindNamesBoth) {
+  MirroredStrategy strategy(cpus(2));
+  const auto keep = [](const NextCreator& next, VariableRequest request) {
+    return next(std::move(request));
+  };
+  auto outer = strategy.scope();
+  const char* const name = "scope() of MirroredStrategy";
+  expect_refused_inside(outer, name, "DeviceScope(\"CPU:1\")",
+                        [] { return std::make_unique<DeviceScope>("CPU:1"); });
+  expect_refused_inside(outer, name, "VariableCreatorScope",
+                        [&] { return std::make_unique<VariableCreatorScope>(keep); });
+  expect_refused_inside(outer, name, "NameScope(\"layer\")",
+                        [] { return std::make_unique<NameScope>("layer"); });
+  expect_refused_inside(outer, name, "colocate_vars_with(CPU:0, CPU:1)", [&] {
+    return strategy.colocate_vars_with(DeviceList{"CPU:0", "CPU:1"});
+  });
+  expect_refused_inside(outer, name, "tower_local_var_scope(sum)",
+                        [&] { return strategy.tower_local_var_scope("sum"); });
+  auto tower_local = strategy.tower_local_var_scope("mean");
+  expect_refused_inside(tower_local, "tower_local_var_scope(mean)", "colocate_vars_with(CPU:1)",
+                        [&] { return strategy.colocate_vars_with("CPU:1"); });
+  tower_local.exit();
+  outer.exit();
+  expect_outside();
+}
+
+TEST(Scopes, ExitInAStepFunctionOrOnAnotherThreadIsRefused) {
+  MirroredStrategy strategy(cpus(2));
+  auto scope = strategy.scope();
+  strategy.run([&](ReplicaContext& replica) {
+    wrong_context([&] { scope.exit(); });
+    EXPECT_EQ(get_replica_context(), &replica);
+  });
+  std::thread([&] {
+    EXPECT_THAT(wrong_context([&] { scope.exit(); }), HasSubstr("another thread"));
+  }).join();
+  EXPECT_EQ(&get_strategy(), &strategy);
+  scope.exit();
+  expect_outside();
+}
+
+// Destructors do not throw: they log both scopes, and the thread is right afterwards.
+TEST(Scopes, DestroyedOutOfOrderLeaveTheThreadRight) {
+  MirroredStrategy strategy(cpus(2));
+  const Logged logged;
+  {
+    auto outer = std::make_unique<DeviceScope>("CPU:0");
+    auto inner = std::make_unique<DeviceScope>("CPU:1");
+    outer.reset();
+    EXPECT_THAT(logged.lines, ElementsAre(AllOf(HasSubstr("DeviceScope(\"CPU:0\") is not"),
+                                                HasSubstr("DeviceScope(\"CPU:1\") was"))));
+    EXPECT_EQ(current_device(), Device("CPU:1").str());
+    inner.reset();
+    expect_outside();
+  }
+  {
+    auto outer = std::make_unique<NameScope>("a");
+    auto middle = std::make_unique<NameScope>("b");
+    auto scope = std::make_unique<Scope>(strategy.scope());
+    outer.reset();
+    EXPECT_EQ(&get_strategy(), &strategy);
+    middle.reset();
+    EXPECT_EQ(scoped_name("x"), "x");
+    EXPECT_EQ(&get_strategy(), &strategy);
+    scope.reset();
+    expect_outside();
+  }
+  {
+    auto first = std::make_unique<Scope>(strategy.scope());
+    auto second = std::make_unique<Scope>(strategy.scope());
+    first.reset();
+    EXPECT_EQ(&get_strategy(), &strategy);
+    second.reset();
+    expect_outside();
+  }
+  {
+    auto scope = std::make_unique<Scope>(strategy.scope());
+    auto first = std::make_unique<Scope>(strategy.tower_local_var_scope("sum"));
+    auto second = std::make_unique<Scope>(strategy.tower_local_var_scope("mean"));
+    auto there = std::make_unique<Scope>(strategy.colocate_vars_with("CPU:1"));
+    first.reset();
+    EXPECT_EQ(variable("v", 1.0).aggregation(), Aggregation::mean);
+    second.reset();
+    EXPECT_EQ(variable("v", 1.0).synchronization(), Synchronization::on_write);
+    scope.reset();
+    expect_outside();
+    there.reset();
+    EXPECT_EQ(variable("v", 1.0).devices().size(), 1);
+    expect_outside();
+  }
+  const auto prefixed = [](std::string text) {
+    return std::make_unique<VariableCreatorScope>(
+        [text](const NextCreator& next, VariableRequest request) {
+          request.name = text + request.name;
+          return next(std::move(request));
+        });
+  };
+  auto a = prefixed("a");
+  auto b = prefixed("b");
+  auto c = prefixed("c");
+  a.reset();
+  EXPECT_EQ(variable("v", 1.0).name(), "bcv");
+  b.reset();
+  EXPECT_EQ(variable("v", 1.0).name(), "cv");
+  c.reset();
+  EXPECT_EQ(variable("v", 1.0).name(), "v");
+}
+
+TEST(Scopes, DestroyedInAStepFunctionLeaveTheCallersThreadRight) {
+  MirroredStrategy strategy(cpus(2));
+  const Logged logged;
+  auto names = std::make_unique<NameScope>("a");
+  auto scope = std::make_unique<Scope>(strategy.scope());
+  std::unique_ptr<NameScope> leaked;
+  strategy.run([&](ReplicaContext& replica) {
+    if (replica_id() == 0) {
+      names.reset();
+      scope.reset();
+      leaked = std::make_unique<NameScope>("b");
+    }
+    EXPECT_EQ(get_replica_context(), &replica);
+  });
+  EXPECT_THAT(logged.lines,
+              ElementsAre(HasSubstr("NameScope(\"a\")"), HasSubstr("scope() of MirroredStrategy")));
+  expect_outside();
+  leaked.reset();
+  expect_outside();
+}
+
 TEST(Scopes, OfAnotherKindAreIndependent) {
   MirroredStrategy strategy(cpus(2));
   auto scope = strategy.scope();
@@ -358,6 +513,67 @@ TEST(Scopes, CreatorsOfTheCallerServeItsReplicas) {
   EXPECT_EQ(v.name(), "v_own");
   EXPECT_EQ(calls, 1);  // replica 0 creates, for all
   EXPECT_EQ(variable("w", 1.0).name(), "w");
+}
+
+// TensorFlow's order: the replica's own creators, then what all replicas share, then the caller's.
+TEST(Scopes, CreatorsOfAReplicaAreAskedOnEveryReplica) {
+  MirroredStrategy strategy(cpus(3));
+  std::mutex mutex;
+  std::vector<std::string> asked;
+  const auto note = [&](const std::string& who, const VariableRequest& request) {
+    const std::lock_guard lock(mutex);
+    asked.push_back(who + " " + request.name);
+  };
+  const VariableCreatorScope callers([&](const NextCreator& next, VariableRequest request) {
+    note("caller", request);
+    request.name += "_callers";
+    return next(std::move(request));
+  });
+  const Variable v = strategy.run([&] {
+    const int id = replica_id();
+    const VariableCreatorScope outer([&](const NextCreator& next, VariableRequest request) {
+      note("outer" + std::to_string(id), request);
+      request.name += "_outer";
+      Variable made = next(std::move(request));
+      note("made" + std::to_string(id), {made.name(), {}, {}});
+      return made;
+    });
+    const VariableCreatorScope inner([&](const NextCreator& next, VariableRequest request) {
+      note("inner" + std::to_string(id), request);
+      request.name += "_inner";
+      return next(std::move(request));
+    });
+    return variable("v", 1.0);
+  });
+  EXPECT_EQ(v.name(), "v_inner_outer_callers");
+  EXPECT_THAT(asked, ::testing::UnorderedElementsAre(
+                         "inner0 v", "inner1 v", "inner2 v", "outer0 v_inner", "outer1 v_inner",
+                         "outer2 v_inner", "caller v_inner_outer", "made0 v_inner_outer_callers",
+                         "made1 v_inner_outer_callers", "made2 v_inner_outer_callers"));
+}
+
+// The name that a replica's own creators ask for is the one under which replicas find each other.
+TEST(Scopes, ACreatorOfAReplicaMayGiveAnotherVariable) {
+  MirroredStrategy strategy(cpus(2));
+  auto scope = strategy.scope();
+  const Variable kept = variable("kept", 4.0);
+  const Variable given = strategy.run([&] {
+    const VariableCreatorScope own(
+        [&](const NextCreator&, const VariableRequest&) { return kept; });
+    return variable("v", 1.0);
+  });
+  EXPECT_TRUE(given.same_as(kept));
+  EXPECT_THAT(
+      wrong_context([&] {
+        strategy.run([&] {
+          const VariableCreatorScope own([](const NextCreator& next, VariableRequest request) {
+            request.name += replica_id() == 0 ? "_a" : "_b";
+            return next(std::move(request));
+          });
+          return variable("v", 1.0);
+        });
+      }),
+      HasSubstr("v_b"));
 }
 
 TEST(Scopes, TowerLocalVariables) {
@@ -457,6 +673,54 @@ TEST(Strategies, AVariableMayOutliveItsStrategy) {
   strategy.reset();
   EXPECT_EQ(number(v.read()), 4);
   EXPECT_THAT(wrong_context([&] { v.assign(1); }), HasSubstr("is gone"));
+}
+
+/// What a thread can do while a strategy that is gone is current: nothing, and it is told why.
+void expect_gone(Strategy& other) {
+  const auto gone = AllOf(HasSubstr("MirroredStrategy"), HasSubstr("is gone"));
+  EXPECT_THAT(wrong_context([] { get_strategy(); }), gone);
+  EXPECT_THAT(wrong_context([] { variable("v", 1.0); }), gone);
+  EXPECT_THAT(wrong_context([&] { other.run([] {}); }), gone);
+  EXPECT_THAT(wrong_context([&] { auto scope = other.scope(); }), gone);
+  EXPECT_THAT(wrong_context([&] { auto there = other.colocate_vars_with("CPU:1"); }), gone);
+  EXPECT_TRUE(has_strategy());
+  EXPECT_TRUE(in_cross_replica_context());
+}
+
+TEST(Strategies, SetStrategyMayOutliveItsStrategy) {
+  MirroredStrategy other(cpus(2));
+  {
+    MirroredStrategy strategy(cpus(2));
+    strategy.run([] {});
+    set_strategy(&strategy);
+  }
+  expect_gone(other);
+  set_strategy(&other);
+  EXPECT_EQ(&get_strategy(), &other);
+  set_strategy(nullptr);
+  expect_outside();
+}
+
+TEST(Strategies, AScopeMayOutliveItsStrategy) {
+  MirroredStrategy other(cpus(2));
+  auto strategy = std::make_unique<MirroredStrategy>(cpus(2));
+  auto scope = strategy->scope();
+  strategy->run([] {});
+  const auto there = strategy->colocate_vars_with("CPU:1");
+  strategy.reset();
+  expect_gone(other);
+  EXPECT_THAT(wrong_context([&] { scope.exit(); }), HasSubstr("colocate_vars_with"));
+}
+
+TEST(Strategies, AThreadMayEndWithAStrategyThatIsGone) {
+  auto strategy = std::make_unique<MirroredStrategy>(cpus(2));
+  std::thread([&] {
+    set_strategy(strategy.get());
+    strategy->run([] {});
+    strategy.reset();
+    EXPECT_THAT(wrong_context([] { get_strategy(); }), HasSubstr("is gone"));
+  }).join();
+  expect_outside();
 }
 
 TEST(Strategies, PrintThemselves) {

@@ -265,6 +265,54 @@ TEST_F(ScatterTest, Case47AcrossReplicas) {
   EXPECT_THAT(numbers(w.scatter_update(slice(7, 2))), ElementsAre(2, 1, 7));
 }
 
+/// Counts what libtorch warns of on this thread.
+class WarningCount : public c10::WarningHandler {
+ public:
+  void process(const c10::SourceLocation&, const std::string&, bool) override { ++count; }
+  int count = 0;
+};
+
+TEST_F(ScatterTest, NothingOfItIsABetaVersion) {
+  WarningCount warnings;
+  const c10::Warning::WarnAlways each_time;
+  const c10::Warning::WarningHandlerGuard guard(&warnings);
+  const Variable v = rows({1, 1, 1}, Aggregation::none);
+  for (const auto method : {&Variable::scatter_add, &Variable::scatter_sub, &Variable::scatter_mul,
+                            &Variable::scatter_div, &Variable::scatter_min, &Variable::scatter_max,
+                            &Variable::scatter_update}) {
+    (v.*method)(slice(2, 1), Here::now());
+  }
+  EXPECT_EQ(warnings.count, 0);
+}
+
+// A row that occurs more than once meets its values in their order.
+TEST_F(ScatterTest, DuplicatesInOneCall) {
+  const Tensor at = torch::tensor({2, 0, 2, 2});
+  const auto with = [&](const Variable& v, const auto method) {
+    return numbers((v.*method)({at, torch::tensor({2.0, 3.0, 4.0, 5.0})}, Here::now()));
+  };
+  EXPECT_THAT(with(rows({10, 20, 40}, Aggregation::none), &Variable::scatter_mul),
+              ElementsAre(30, 20, 1600));
+  EXPECT_THAT(with(rows({12, 20, 40}, Aggregation::none), &Variable::scatter_div),
+              ElementsAre(4, 20, 1));
+  EXPECT_THAT(with(rows({1, 20, 40}, Aggregation::none), &Variable::scatter_min),
+              ElementsAre(1, 20, 2));
+  EXPECT_THAT(with(rows({1, 20, 4}, Aggregation::none), &Variable::scatter_max),
+              ElementsAre(3, 20, 5));
+  const Variable none = rows({1, 2, 3}, Aggregation::none);
+  none.scatter_mul({torch::empty({0}, torch::kLong), torch::empty({0}, torch::kDouble)});
+  EXPECT_THAT(numbers(none.read()), ElementsAre(1, 2, 3));
+}
+
+// As C++ and TensorFlow do, not as Python does.
+TEST(ScatterDiv, OfIntegersGoesTowardsZero) {
+  MirroredStrategy strategy(cpus(2));
+  const auto scope = strategy.scope();
+  const Variable v = variable("v", torch::tensor({-7, 7, -6}, torch::kInt));
+  const IndexedSlices slices{torch::tensor({0, 1, 2}), torch::tensor({2, -2, 2}, torch::kInt)};
+  EXPECT_EQ(numbers(v.scatter_div(slices)), (std::vector<double>{-3, -3, -3}));
+}
+
 TEST_F(ScatterTest, SlicesOfAllReplicasAddUp) {
   const Variable sum = rows({1, 1, 1}, Aggregation::sum);
   const Variable mean = rows({1, 1, 1}, Aggregation::mean);
@@ -471,6 +519,25 @@ TEST_F(MirroredVariable, OperatorsReadTheOperands) {
   EXPECT_THAT(numbers(matmul(m, torch::ones({2}))), ElementsAre(3, 3));
   EXPECT_THAT(numbers(matmul(torch::ones({2}), m)), ElementsAre(3, 3));
   EXPECT_EQ(number(strategy.broadcast(torch::full({}, 2)) + v), 9);
+}
+
+TEST_F(MirroredVariable, ComparisonsAndBits) {
+  const Variable v = variable("v", torch::tensor({5, 7, 6}));
+  const Variable w = variable("w", torch::tensor({5, 3, 6}));
+  const Mirrored<Tensor> seven = strategy.broadcast(torch::full({}, 7));
+  EXPECT_THAT(numbers(v == 7), ElementsAre(0, 1, 0));
+  EXPECT_THAT(numbers(7 != v), ElementsAre(1, 0, 1));
+  EXPECT_THAT(numbers(v == w), ElementsAre(1, 0, 1));
+  EXPECT_THAT(numbers(v != w.read()), ElementsAre(0, 1, 0));
+  EXPECT_THAT(numbers(v == seven), ElementsAre(0, 1, 0));
+  EXPECT_THAT(numbers(v & 3), ElementsAre(1, 3, 2));
+  EXPECT_THAT(numbers(8 | v), ElementsAre(13, 15, 14));
+  EXPECT_THAT(numbers(v ^ w), ElementsAre(0, 4, 0));
+  EXPECT_TRUE(seven.any().equal(torch::full({}, 7)));
+  EXPECT_EQ(number(seven == 7), 1);
+  EXPECT_EQ(number(seven & 3), 3);
+  EXPECT_EQ((v == 7).scalar_type(), torch::kBool);
+  strategy.run([&] { EXPECT_THAT(numbers(v == 7), ElementsAre(0, 1, 0)); });
 }
 
 TEST_F(MirroredVariable, Prints) {

@@ -224,6 +224,14 @@ TEST(MultiWorker, ANumberOfOneReplicaIsAddedUp) {
   });
 }
 
+TEST(MultiWorker, NumbersOfWorkersMayDiffer) {
+  run_workers({.workers = 2}, [](MultiWorkerMirroredStrategy& strategy) {
+    const double own = strategy.is_chief() ? 4 : 0;
+    EXPECT_EQ(strategy.reduce(ReduceOp::sum, own).item<double>(), 4);
+    EXPECT_EQ(strategy.reduce(ReduceOp::mean, own).item<double>(), 2);
+  });
+}
+
 TEST(MultiWorker, AllReduceAndAllGatherAreDifferentiableAcrossWorkers) {
   run_workers({.workers = 2, .replicas = 2}, [](MultiWorkerMirroredStrategy& strategy) {
     strategy.run([](ReplicaContext& replica) {
@@ -297,6 +305,19 @@ TEST(MultiWorker, ScattersOfAllWorkersAreApplied) {
     });
     EXPECT_EQ(numbers(table.read()), (std::vector<double>{1, 1, 0}));
   });
+}
+
+TEST(MultiWorker, AReplicaKnowsItsNumberInItsProcess) {
+  run_workers({.workers = 2, .replicas = 2}, [](MultiWorkerMirroredStrategy& strategy) {
+    const auto ids = strategy.run([](ReplicaContext& replica) {
+      return std::pair(replica.local_replica_id(), replica.replica_id_in_sync_group());
+    });
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(ids.first[i], i);
+      EXPECT_EQ(ids.second[i], 2 * strategy.worker_index() + i);
+    }
+  });
+  EXPECT_EQ(get_replica_context()->local_replica_id(), 0);
 }
 
 TEST(MultiWorker, ValuesAreMadeByGlobalIds) {

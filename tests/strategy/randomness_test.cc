@@ -74,6 +74,59 @@ TEST(StepRandomness, MergeFunctionsAndTheDefaultStrategyUseTheProcessWideOne) {
   EXPECT_TRUE(torch::equal(get_strategy().run([] { return torch::rand({4}); }).single(), expected));
 }
 
+/// What plain libtorch draws after manual_seed(seed).
+Tensor drawn_after(std::uint64_t seed) {
+  return torch::rand({8}, at::detail::createCPUGenerator(seed));
+}
+
+TEST(StepRandomness, ManualSeedInAStepSeedsTheReplica) {
+  torch::manual_seed(3);
+  const Tensor process_wide = at::detail::getDefaultCPUGenerator().get_state();
+  for (const Execution execution : {Execution::concurrent, Execution::sequential}) {
+    MirroredStrategy strategy(seeded(2, 7, execution));
+    for (int step = 0; step < 20; ++step) {
+      const auto drawn = strategy.run([](ReplicaContext& replica) {
+        torch::manual_seed(100 + static_cast<std::uint64_t>(replica.replica_id_in_sync_group()));
+        return torch::rand({8});
+      });
+      EXPECT_TRUE(torch::equal(drawn[0], drawn_after(100)));
+      EXPECT_TRUE(torch::equal(drawn[1], drawn_after(101)));
+    }
+  }
+  OneDeviceStrategy one("CPU:0");
+  const auto drawn = one.run([] {
+    torch::manual_seed(5);
+    return torch::rand({8});
+  });
+  EXPECT_TRUE(torch::equal(drawn.single(), drawn_after(5)));
+  EXPECT_TRUE(torch::equal(at::detail::getDefaultCPUGenerator().get_state(), process_wide));
+}
+
+TEST(StepRandomness, TheStateInAStepIsTheReplicas) {
+  MirroredStrategy strategy(seeded(2, 7, Execution::concurrent));
+  const auto pairs = strategy.run([] {
+    at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
+    torch::randn({3});  // an odd number leaves a cached one behind
+    const Tensor state = generator.get_state();
+    const Tensor first = torch::randn({5});
+    generator.set_state(state);
+    return torch::stack({first, torch::randn({5})});
+  });
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(torch::equal(pairs[i][0], pairs[i][1])) << i;
+  EXPECT_FALSE(torch::equal(pairs[0], pairs[1]));
+}
+
+TEST(StepRandomness, ManualSeedInAMergeFunctionIsProcessWide) {
+  MirroredStrategy strategy(seeded(2, 7, Execution::concurrent));
+  MirroredStrategy same(seeded(2, 7, Execution::concurrent));
+  const auto drawn = strategy.run([](ReplicaContext& replica) {
+    replica.merge_call([](Strategy&) { torch::manual_seed(9); });
+    return torch::rand({8});
+  });
+  EXPECT_TRUE(torch::equal(drawn[1], same.run([] { return torch::rand({8}); })[1]));
+  EXPECT_TRUE(torch::equal(torch::rand({8}), drawn_after(9)));
+}
+
 TEST(StepRandomness, AReplicasNumbersDoNotDependOnHowManyThereAre) {
   MirroredStrategy two(seeded(2, 7, Execution::concurrent));
   MirroredStrategy three(seeded(3, 7, Execution::concurrent));

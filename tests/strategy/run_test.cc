@@ -232,6 +232,95 @@ TEST_P(RunTest, Case18AllReduceIsDifferentiable) {
   }
 }
 
+// What a replica does to its result in place is its own affair.
+TEST_P(RunTest, AMergedTensorIsTheReplicasOwn) {
+  struct Pair {
+    Tensor a, b;
+    static auto lockstep_members() { return std::tuple(&Pair::a, &Pair::b); }
+  };
+  three.run([](ReplicaContext& replica) {
+    const Tensor x = torch::full({}, 1.0 + replica_id());
+    const auto add_id = [&](const Tensor& mine) { mine.add_(10 * replica_id()); };
+    const auto expect_own = [&](const Tensor& mine, double merged) {
+      replica.merge_call([](Strategy&) {});  // all have added
+      EXPECT_EQ(number(mine), merged + 10 * replica_id());
+    };
+    const Tensor plain = replica.merge_call(
+        [](Strategy& s, const PerReplica<Tensor>& each) { return s.reduce(ReduceOp::sum, each); },
+        x);
+    add_id(plain);
+    expect_own(plain, 6);
+    // Another replica's argument, in containers and structs.
+    const auto list = replica.merge_call(
+        [](const PerReplica<Tensor>& each) {
+          return std::vector<std::pair<int, Tensor>>{{7, each[1]}};
+        },
+        x);
+    EXPECT_EQ(list.at(0).first, 7);
+    add_id(list.at(0).second);
+    expect_own(list.at(0).second, 2);
+    const Pair pair = replica.merge_call(
+        [](const PerReplica<Tensor>& each) {
+          return Pair{each[0], Tensor()};
+        },
+        x);
+    add_id(pair.a);
+    expect_own(pair.a, 1);
+    EXPECT_FALSE(pair.b.defined());
+    // A mirrored result with fewer components than there are replicas.
+    const Tensor on_one = replica.merge_call(
+        [](Strategy& s, const PerReplica<Tensor>& each) {
+          return s.reduce_to(ReduceOp::sum, each, "CPU:0");
+        },
+        x);
+    add_id(on_one);
+    expect_own(on_one, 6);
+    EXPECT_EQ(number(x), 1 + replica_id());
+  });
+}
+
+TEST_P(RunTest, AMergedTensorKeepsItsGraph) {
+  const Tensor w = torch::ones({}, torch::requires_grad());
+  strategy.run([&](ReplicaContext& replica) {
+    const Tensor doubled = replica.merge_call([&](Strategy&) { return w * 2; });
+    EXPECT_TRUE(doubled.requires_grad());
+    replica.merge_call(
+        [](Strategy&, const PerReplica<Tensor>& each) { (each[0] + each[1]).backward(); }, doubled);
+  });
+  EXPECT_EQ(number(w.grad()), 4);
+}
+
+TEST_P(RunTest, ResultsOfOneReplicaAreNotItsInput) {
+  const auto check = [](ReplicaContext& replica) {
+    for (const bool recorded : {false, true}) {
+      const Tensor x = torch::ones({2}, torch::requires_grad(recorded));
+      const Tensor before = x.detach().clone();
+      const at::NoGradGuard in_place;
+      replica.all_reduce(ReduceOp::sum, x).add_(1);
+      replica.all_reduce(ReduceOp::mean, std::vector{x}).at(0).add_(1);
+      replica.all_gather(x).add_(1);
+      const Tensor merged = replica.merge_call(
+          [](Strategy& s, const PerReplica<Tensor>& each) { return s.reduce(ReduceOp::sum, each); },
+          x);
+      merged.add_(1);
+      EXPECT_TRUE(x.equal(before));
+    }
+    const Tensor sparse = torch::eye(2).to_sparse();
+    const Tensor sum = replica.all_reduce(ReduceOp::sum, sparse);
+    sum._values().add_(1);
+    EXPECT_TRUE(sparse.to_dense().equal(torch::eye(2)));
+    const Tensor x = torch::ones({2}, torch::requires_grad());
+    Tensor y = replica.all_reduce(ReduceOp::sum, x);
+    y.mul_(3);
+    y.sum().backward();
+    EXPECT_THAT(numbers(x), ElementsAre(1, 1));
+    EXPECT_THAT(numbers(x.grad()), ElementsAre(3, 3));
+  };
+  MirroredStrategy one(cpus(1, GetParam()));
+  one.run(check);
+  check(*get_replica_context());  // without a strategy
+}
+
 TEST_P(RunTest, AllReduceOfNests) {
   strategy.run([](ReplicaContext& replica) {
     const double id = replica_id();
@@ -555,6 +644,72 @@ TEST_P(RunTest, TwoThreadsTakeTurns) {
   work(0);
   other.join();
   EXPECT_THAT(sums, ElementsAre(2500, 2500));
+}
+
+/// Two threads run steps of one strategy; whether two steps were ever inside at once.
+bool steps_meet(Strategy& strategy) {
+  std::atomic<int> inside = 0;
+  std::atomic<bool> met = false;
+  const auto work = [&] {
+    for (int i = 0; i < 50; ++i) {
+      strategy.run([&] {
+        if (++inside > 1) met = true;
+        for (int k = 0; k < 100 && !met; ++k) std::this_thread::yield();
+        --inside;
+      });
+    }
+  };
+  std::thread other(work);
+  work();
+  other.join();
+  return met;
+}
+
+TEST(Run, OneReplicaTakesTurnsToo) {
+  MirroredStrategy mirrored(cpus(1));
+  EXPECT_FALSE(steps_meet(mirrored));
+  OneDeviceStrategy one("CPU:0");
+  EXPECT_FALSE(steps_meet(one));
+}
+
+// A net that two threads train in turn: the steps of both count.
+TEST(Run, TwoThreadsTrainOnOneReplica) {
+  OneDeviceStrategy strategy("CPU:0");
+  auto scope = strategy.scope();
+  const Variable w = variable("w", torch::zeros({64}), {.trainable = true});
+  scope.exit();
+  const auto work = [&] {
+    for (int i = 0; i < 200; ++i) {
+      strategy.run([&](ReplicaContext& replica) {
+        Tensor own = w.read();
+        own.mutable_grad() = Tensor();
+        (own * 1.0).sum().backward();
+        ASSERT_EQ(number(own.grad().sum()), 64);
+        replica.merge_call([&](Strategy& s) {
+          s.update(w, [](Component& copy) { copy.assign_add(copy.grad()); });
+        });
+      });
+    }
+  };
+  std::thread other(work);
+  work();
+  other.join();
+  EXPECT_EQ(number(w.read().sum()), 64 * 400);
+}
+
+TEST(Run, TheDefaultStrategyIsConcurrent) {
+  std::atomic<int> inside = 0;
+  const auto step = [&] {
+    get_strategy().run([&] {
+      ++inside;
+      const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (inside < 2 && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+    });
+  };
+  std::thread other(step);
+  step();
+  other.join();
+  EXPECT_EQ(inside, 2);
 }
 
 TEST(Run, ManyReplicas) {

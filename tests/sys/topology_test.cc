@@ -36,26 +36,61 @@ Topology eight(double quota = kUnlimited) {
 }
 
 TEST(Topology, OneCoreForEachLane) {
-  EXPECT_THAT(eight().cores_for(2, 0), ElementsAre(CpuSet{0, 4}, CpuSet{1, 5}));
-  EXPECT_THAT(eight().cores_for(1, 2), ElementsAre(CpuSet{2, 6}));
-  EXPECT_THAT(eight().cores_for(2, 2), ElementsAre(CpuSet{2, 6}, CpuSet{3, 7}));
+  EXPECT_THAT(eight().cores_for({.lanes = 2, .before = 0}),
+              ElementsAre(CpuSet{0, 4}, CpuSet{1, 5}));
+  EXPECT_THAT(eight().cores_for({.lanes = 1, .before = 2}), ElementsAre(CpuSet{2, 6}));
+  EXPECT_THAT(eight().cores_for({.lanes = 2, .before = 2}),
+              ElementsAre(CpuSet{2, 6}, CpuSet{3, 7}));
   EXPECT_EQ(eight().numa_nodes(), 2);
   EXPECT_EQ(eight().usable_cores(), 4);
 }
 
+TEST(Topology, AsManyCoresAsALaneHasThreads) {
+  EXPECT_THAT(eight().cores_for({.lanes = 2, .threads = 2}),
+              ElementsAre(CpuSet{0, 1, 4, 5}, CpuSet{2, 3, 6, 7}));
+  EXPECT_THAT(eight().cores_for({.lanes = 1, .threads = 2, .before = 1}),
+              ElementsAre(CpuSet{1, 2, 5, 6}));
+  EXPECT_THAT(eight().cores_for({.lanes = 1, .threads = 4}),
+              ElementsAre(CpuSet{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_THAT(eight().cores_for({.lanes = 2, .threads = 3}), IsEmpty());
+  EXPECT_THAT(eight(3).cores_for({.lanes = 2, .threads = 2}), IsEmpty());
+  EXPECT_THAT(eight().cores_for({.lanes = std::numeric_limits<int>::max(),
+                                 .threads = std::numeric_limits<int>::max()}),
+              IsEmpty());
+}
+
+// The machine as hwloc describes it, here one of 64 cores with two hardware threads each.
+TEST(Topology, OfALargerMachine) {
+  ASSERT_EQ(setenv("HWLOC_SYNTHETIC", "numa:2 core:32 pu:2", 1), 0);
+  const Topology large = Topology::read();
+  ASSERT_EQ(unsetenv("HWLOC_SYNTHETIC"), 0);
+  EXPECT_EQ(large.numa_nodes(), 2);
+  const auto lanes = large.cores_for({.lanes = 3, .threads = 8, .before = 8});
+  if (large.usable_cores() < 64) {  // a quota of this process
+    EXPECT_LE(lanes.size(), 3U);
+    return;
+  }
+  ASSERT_EQ(lanes.size(), 3U);
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    ASSERT_EQ(lanes[i].size(), 16U);
+    EXPECT_EQ(lanes[i].front(), 16 * (static_cast<int>(i) + 1));
+    EXPECT_EQ(lanes[i].back(), lanes[i].front() + 15);
+  }
+}
+
 TEST(Topology, NothingWhenOversubscribed) {
-  EXPECT_THAT(eight().cores_for(5, 0), IsEmpty());
-  EXPECT_THAT(eight().cores_for(2, 3), IsEmpty());
-  EXPECT_THAT(eight().cores_for(1, std::numeric_limits<int>::max()), IsEmpty());
-  EXPECT_THAT(eight().cores_for(0, 0), IsEmpty());
-  EXPECT_EQ(eight().cores_for(4, 0).size(), 4U);
+  EXPECT_THAT(eight().cores_for({.lanes = 5, .before = 0}), IsEmpty());
+  EXPECT_THAT(eight().cores_for({.lanes = 2, .before = 3}), IsEmpty());
+  EXPECT_THAT(eight().cores_for({.before = std::numeric_limits<int>::max()}), IsEmpty());
+  EXPECT_THAT(eight().cores_for({.lanes = 0, .before = 0}), IsEmpty());
+  EXPECT_EQ(eight().cores_for({.lanes = 4, .before = 0}).size(), 4U);
 }
 
 TEST(Topology, AQuotaCountsAsCores) {
   EXPECT_EQ(eight(2.5).usable_cores(), 2);
-  EXPECT_EQ(eight(2.5).cores_for(2, 0).size(), 2U);
-  EXPECT_THAT(eight(2.5).cores_for(3, 0), IsEmpty());
-  EXPECT_THAT(eight(2.5).cores_for(1, 2), IsEmpty());
+  EXPECT_EQ(eight(2.5).cores_for({.lanes = 2, .before = 0}).size(), 2U);
+  EXPECT_THAT(eight(2.5).cores_for({.lanes = 3, .before = 0}), IsEmpty());
+  EXPECT_THAT(eight(2.5).cores_for({.lanes = 1, .before = 2}), IsEmpty());
   EXPECT_EQ(eight(0.5).usable_cores(), 1);
   EXPECT_EQ(eight(100).usable_cores(), 4);
 }
@@ -78,8 +113,8 @@ TEST(Topology, StaysInsideANarrowMask) {
   const CpuSet narrow = {mask.back()};
   ASSERT_TRUE(pin_this_thread(narrow).ok());
   const Topology topology = Topology::read();
-  const auto cores = cores_for(1, 0);
-  const auto too_many = cores_for(2, 0);
+  const auto cores = topology.cores_for({.lanes = 1, .before = 0});
+  const auto too_many = topology.cores_for({.lanes = 2, .before = 0});
   ASSERT_TRUE(pin_this_thread(mask).ok());
   EXPECT_THAT(cores, ElementsAre(narrow));
   EXPECT_THAT(too_many, IsEmpty());

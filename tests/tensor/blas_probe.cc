@@ -24,6 +24,7 @@
 
 #include "lockstep/tensor.h"
 #include "tensor/blas.h"
+#include "tensor/operator_threads.h"
 
 namespace lockstep::tensor {
 namespace {
@@ -43,6 +44,7 @@ double milliseconds(int threads, const std::function<void()>& work) {
   std::vector<std::jthread> running;
   for (int i = 0; i < threads; ++i) {
     running.emplace_back([&] {
+      set_operator_threads(1);
       work();
       ready.arrive_and_wait();
       work();
@@ -84,7 +86,7 @@ int probe(const std::string& wanted) {
                                                  {"serial", BlasKind::openblas_serial},
                                                  {"reference", BlasKind::reference}};
   const Blas blas = Blas::in_use();
-  set_blas_threads(1);
+  const OperatorThreads one(1);  // a BLAS may have one number for the process
   Times blas_times;
   Times machine;
   for (int i = 0; i < kMaxRounds && (i < kMinRounds || blas_times.ratio() > kGood); ++i) {

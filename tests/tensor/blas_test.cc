@@ -1,6 +1,5 @@
 #include "tensor/blas.h"
 
-#include <dlfcn.h>
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -22,21 +21,18 @@ TEST(Blas, InUseIsRecognised) {
   EXPECT_THAT(blas.describe(), AllOf(HasSubstr(to_string(blas.kind)), HasSubstr(blas.path)));
 }
 
-TEST(Blas, ThreadsAreSet) {
-  const Blas blas = Blas::in_use();
-  if (blas.kind == BlasKind::openblas_pthread || blas.kind == BlasKind::openblas_openmp) {
-    void* handle = dlopen(blas.path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
-    ASSERT_NE(handle, nullptr);
-    auto* threads = reinterpret_cast<int (*)()>(dlsym(handle, "openblas_get_num_threads"));
-    ASSERT_NE(threads, nullptr);
-    EXPECT_TRUE(set_blas_threads(2));
-    EXPECT_EQ(threads(), 2);
-    EXPECT_TRUE(set_blas_threads(1));
-    EXPECT_EQ(threads(), 1);
-    dlclose(handle);
-  } else if (blas.kind == BlasKind::openblas_serial || blas.kind == BlasKind::reference) {
-    EXPECT_FALSE(set_blas_threads(1));
+TEST(Blas, NumberOfTheProcess) {
+  const int before = blas_threads();
+  if (!has_process_wide_threads(Blas::in_use().kind)) {
+    EXPECT_EQ(before, 0);
+    set_blas_threads(2);  // nothing to set
+    EXPECT_EQ(blas_threads(), 0);
+    return;
   }
+  set_blas_threads(2);
+  EXPECT_EQ(blas_threads(), 2);
+  set_blas_threads(before);
+  EXPECT_EQ(blas_threads(), before);
 }
 
 TEST(Blas, AdviceNamesThePackage) {
@@ -54,19 +50,20 @@ TEST(Blas, KernelsOfAnOldProcessorAreToldOf) {
   const Blas old{.kind = BlasKind::openblas_openmp,
                  .path = "/x",
                  .version = "OpenBLAS 0.3.21 DYNAMIC_ARCH NO_AFFINITY Prescott MAX_THREADS=64"};
-  EXPECT_THAT(blas_advice(old, {.avx2 = true}), HasSubstr("OPENBLAS_CORETYPE=Haswell"));
-  EXPECT_THAT(blas_advice(old, {.avx2 = true, .avx512 = true}), HasSubstr("=SkylakeX"));
+  EXPECT_THAT(blas_advice(old, {.processor = {.avx2 = true}}),
+              HasSubstr("OPENBLAS_CORETYPE=Haswell"));
+  EXPECT_THAT(blas_advice(old, {.processor = {.avx2 = true, .avx512 = true}}),
+              HasSubstr("=SkylakeX"));
   EXPECT_THAT(blas_advice(old, {}), IsEmpty());
 }
 
 TEST(Blas, WarnsAtMostOnce) {
   int warnings = 0;
   set_log_sink([&](LogLevel level, std::string_view) { warnings += level == LogLevel::warning; });
-  for (int i = 0; i < 3; ++i) prepare_blas({.lanes = 2, .threads_per_lane = 2});
+  for (int i = 0; i < 3; ++i) warn_about_blas({.lanes = 2, .threads_per_lane = 2});
   set_log_sink({});
   const bool expected = !blas_advice(Blas::in_use(), {.lanes = 2, .threads_per_lane = 2}).empty();
   EXPECT_EQ(warnings, expected ? 1 : 0);
-  prepare_blas({.lanes = 2});
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <functional>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -17,6 +18,7 @@ namespace {
 class Placing : public testing::Test {
  protected:
   Placing() { memory_->expect(weight_.nbytes()); }
+  static void SetUpTestSuite() { PlacedMemory::place_gradients_of_this_process(); }
 
   static Tensor loss_of(const Tensor& weight) {
     return torch::linspace(-1, 1, 96).view({3, 32}).mm(weight).pow(2).sum();
@@ -26,6 +28,13 @@ class Placing : public testing::Test {
     const PlacedMemory::Scope scope(memory);
     loss_of(weight_).backward();
     return weight_.grad();
+  }
+
+  /// Calls fn where a backward pass computes: in a node, on this thread, with nothing recorded.
+  static void in_backward(const std::function<void()>& fn) {
+    const Tensor y = torch::ones(1, torch::requires_grad()) * 2;
+    y.register_hook([&](const Tensor&) { fn(); });
+    y.backward();
   }
 
   int made_ = 0;
@@ -56,23 +65,36 @@ TEST_F(Placing, ElsewhereNothingIsPlaced) {
   {
     const PlacedMemory::Scope scope(&*memory_);
     EXPECT_FALSE(memory_->holds(weight_ * 2)) << "recorded: a forward pass";
-    const at::NoGradGuard not_recorded;
-    EXPECT_TRUE(memory_->holds(weight_ * 2));
-    EXPECT_FALSE(memory_->holds(torch::ones({32, 63}))) << "of a size that is not expected";
-    const PlacedMemory::Scope nowhere(nullptr);
-    EXPECT_FALSE(memory_->holds(weight_ * 2));
-    std::thread([&] { EXPECT_FALSE(memory_->holds(torch::ones({32, 64}))); }).join();
+    {
+      const at::NoGradGuard not_recorded;
+      EXPECT_FALSE(memory_->holds(weight_ * 2)) << "not recorded, but no backward pass";
+    }
+    in_backward([&] {
+      EXPECT_TRUE(memory_->holds(weight_ * 2));
+      EXPECT_FALSE(memory_->holds(torch::ones({32, 63}))) << "of a size that is not expected";
+      EXPECT_FALSE(memory_->holds(torch::ones({32, 65}))) << "of a size that is not expected";
+      std::thread([&] { EXPECT_FALSE(memory_->holds(torch::ones({32, 64}))); }).join();
+      const PlacedMemory::Scope nowhere(nullptr);
+      EXPECT_FALSE(memory_->holds(weight_ * 2));
+    });
   }
   EXPECT_FALSE(memory_->holds(gradient_in(nullptr)));
   memory_->forget(weight_.nbytes());
   EXPECT_FALSE(memory_->holds(gradient_in(&*memory_)));
 }
 
+TEST_F(Placing, ABackwardPassThatIsRecordedPlacesNothing) {
+  const PlacedMemory::Scope scope(&*memory_);
+  const auto gradients = torch::autograd::grad({loss_of(weight_)}, {weight_}, {}, true, true);
+  EXPECT_FALSE(memory_->holds(gradients[0]));
+}
+
 TEST_F(Placing, WhoeverKeepsManyGetsTheRestElsewhere) {
   const PlacedMemory::Scope scope(&*memory_);
-  const at::NoGradGuard not_recorded;
   std::vector<Tensor> kept;
-  for (int i = 0; i < 5; ++i) kept.push_back(weight_ + i);
+  in_backward([&] {
+    for (int i = 0; i < 5; ++i) kept.push_back(weight_ + i);
+  });
   int placed = 0;
   for (int i = 0; i < 5; ++i) {
     EXPECT_TRUE(kept[static_cast<std::size_t>(i)].equal(weight_ + i));
@@ -80,21 +102,22 @@ TEST_F(Placing, WhoeverKeepsManyGetsTheRestElsewhere) {
   }
   EXPECT_EQ(placed, 2);
   kept.clear();
-  EXPECT_TRUE(memory_->holds(weight_ * 2));
+  in_backward([&] { EXPECT_TRUE(memory_->holds(weight_ * 2)); });
 }
 
 TEST_F(Placing, BlocksOfEverySizeWaitForTheNextOfTheirs) {
   memory_->expect(2 * weight_.nbytes());
   const PlacedMemory::Scope scope(&*memory_);
-  const at::NoGradGuard not_recorded;
-  Tensor last;
-  for (int i = 0; i < 20; ++i) {
-    Tensor large = torch::ones({64, 64});
-    const Tensor small = weight_ * 2;
-    const Tensor again = weight_ * 3;
-    EXPECT_TRUE(memory_->holds(large) && memory_->holds(small) && memory_->holds(again));
-    last = std::move(large);
-  }
+  in_backward([&] {
+    Tensor last;
+    for (int i = 0; i < 20; ++i) {
+      Tensor large = torch::ones({64, 64});
+      const Tensor small = weight_ * 2;
+      const Tensor again = weight_ * 3;
+      EXPECT_TRUE(memory_->holds(large) && memory_->holds(small) && memory_->holds(again));
+      last = std::move(large);
+    }
+  });
   EXPECT_EQ(made_, 4);
 }
 
@@ -113,13 +136,14 @@ TEST_F(Placing, MemoryWithoutATensorIsGivenBackByItsAddress) {
   void* const usual = allocator.raw_allocate(weight_.nbytes());
   {
     const PlacedMemory::Scope scope(&*memory_);
-    const at::NoGradGuard not_recorded;
-    void* const placed = allocator.raw_allocate(weight_.nbytes());
-    EXPECT_EQ(made_, 1);
-    allocator.raw_deallocate(usual);
-    allocator.raw_deallocate(placed);
-    const Tensor next = weight_ * 2;
-    EXPECT_EQ(next.data_ptr(), placed) << "it waited for the next of its size";
+    in_backward([&] {
+      void* const placed = allocator.raw_allocate(weight_.nbytes());
+      EXPECT_EQ(made_, 1);
+      allocator.raw_deallocate(usual);
+      allocator.raw_deallocate(placed);
+      const Tensor next = weight_ * 2;
+      EXPECT_EQ(next.data_ptr(), placed) << "it waited for the next of its size";
+    });
   }
 }
 

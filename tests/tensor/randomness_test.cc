@@ -153,6 +153,77 @@ TEST(Randomness, AnExplicitGeneratorWins) {
   EXPECT_TRUE(same(before, generator.state()));
 }
 
+// The default generator given by hand is as none given: its numbers are the process's.
+TEST(Randomness, TheDefaultGeneratorGivenByHandIsTheScopes) {
+  ReplicaGenerator generator(kSeed, 0);
+  ReplicaGenerator same_seed(kSeed, 0);
+  const Tensor expected = at::rand({4}, same_seed.generator());
+  const Tensor process_wide = default_state();
+  {
+    const ReplicaGenerator::Scope scope(generator);
+    EXPECT_TRUE(same(expected, at::rand({4}, at::detail::getDefaultCPUGenerator())));
+  }
+  EXPECT_TRUE(same(process_wide, default_state()));
+}
+
+TEST(Randomness, TheDefaultGeneratorsSeedAndStateAreTheScopes) {
+  torch::manual_seed(3);
+  const Tensor process_wide = default_state();
+  at::Generator by_default = at::detail::getDefaultCPUGenerator();
+  ReplicaGenerator generator(kSeed, 0);
+  {
+    const ReplicaGenerator::Scope scope(generator);
+    torch::manual_seed(21);
+    EXPECT_EQ(by_default.current_seed(), 21);
+    EXPECT_EQ(generator.generator().current_seed(), 21);
+    const Tensor state = by_default.get_state();
+    EXPECT_TRUE(same(state, generator.state()));
+    at::Generator clone = by_default.clone();
+    const Tensor drawn = at::rand({4});
+    EXPECT_TRUE(same(drawn, at::rand({4}, at::detail::createCPUGenerator(21))));
+    EXPECT_TRUE(same(drawn, at::rand({4}, clone)));
+    by_default.set_state(state);
+    EXPECT_TRUE(same(drawn, at::rand({4})));
+    const std::uint64_t drawn_seed = by_default.seed();
+    EXPECT_EQ(drawn_seed, generator.generator().current_seed());
+    {
+      const ReplicaGenerator::Pause pause;
+      EXPECT_TRUE(same(process_wide, default_state()));
+    }
+    std::jthread([&] { EXPECT_TRUE(same(process_wide, default_state())); }).join();
+  }
+  EXPECT_TRUE(same(process_wide, default_state()));
+  EXPECT_EQ(by_default.current_seed(), 3);
+}
+
+// Outside of scopes it is libtorch's own, number for number.
+TEST(Randomness, TheDefaultGeneratorIsLibtorchsElsewhere) {
+  torch::manual_seed(17);
+  at::Generator plain = at::detail::createCPUGenerator(17);
+  EXPECT_TRUE(same(at::randn({7}), at::randn({7}, plain)));
+  EXPECT_TRUE(same(at::randperm(9), at::randperm(9, plain)));
+  at::Generator clone = at::detail::getDefaultCPUGenerator().clone();
+  EXPECT_FALSE(clone == at::detail::getDefaultCPUGenerator());
+  EXPECT_TRUE(same(clone.get_state(), default_state()));
+  EXPECT_TRUE(same(at::rand({3}, clone), at::rand({3})));
+  EXPECT_TRUE(same(default_state(), clone.get_state()));
+}
+
+TEST(Randomness, ThreadsSeedTheirOwnScopes) {
+  std::vector<std::jthread> threads;
+  for (int replica = 0; replica < 3; ++replica) {
+    threads.emplace_back([replica] {
+      ReplicaGenerator generator(kSeed, replica);
+      const ReplicaGenerator::Scope scope(generator);
+      for (std::uint64_t i = 0; i < 200; ++i) {
+        const std::uint64_t seed = 1000 * i + static_cast<std::uint64_t>(replica);
+        torch::manual_seed(seed);
+        EXPECT_TRUE(same(at::rand({3}), at::rand({3}, at::detail::createCPUGenerator(seed))));
+      }
+    });
+  }
+}
+
 TEST(Randomness, WithAndWithoutAutograd) {
   ReplicaGenerator generator(kSeed, 0);
   const ReplicaGenerator::Scope scope(generator);
@@ -189,6 +260,8 @@ TEST(Randomness, StateIsSavedAndReseeded) {
   EXPECT_TRUE(same(first, at::randn({3})));
   EXPECT_THROW(generator.set_state(at::zeros({4}, at::kByte)), InvalidUsage);
   EXPECT_THROW(generator.set_state(Tensor()), InvalidUsage);
+  EXPECT_THROW(generator.set_state(at::full_like(state, 255)), InvalidUsage);
+  EXPECT_TRUE(same(second, at::randn({3})));
 }
 
 TEST(Randomness, OtherDevicesAreLeftAlone) {

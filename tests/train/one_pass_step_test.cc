@@ -2,16 +2,23 @@
 #include "train/one_pass_step.h"
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "lockstep/error.h"
 
 namespace lockstep::train {
 namespace {
 
+using ::testing::HasSubstr;
 using torch::Tensor;
 using namespace torch::optim;
 
@@ -180,15 +187,129 @@ TEST(OnePassStep, TakesParametersAsTheyLie) {
   }
 }
 
-#ifndef __SANITIZE_THREAD__  // it cannot see how OpenMP's threads wait for each other
-TEST(OnePassStep, IsTakenBySeveralThreads) {
-  const int threads = at::get_num_threads();
-  at::set_num_threads(2);
-  expect_same_bits<Adam, AdamParamState>(AdamOptions(0.01).amsgrad(true), 200'003, torch::kFloat);
-  expect_same_bits<SGD, SGDParamState>(SGDOptions(0.1).momentum(0.9), 200'003, torch::kFloat);
-  at::set_num_threads(threads);
+// --- several threads
+// -------------------------------------------------------------------------------
+
+std::mutex parts_mutex;
+std::set<std::thread::id> part_takers;
+
+/// tensor::in_parts. Notes the threads that took a part.
+void in_observed_parts(const Tensor& tensor, FunctionRef<void(std::size_t, std::size_t)> work) {
+  tensor::in_parts(tensor, [&](std::size_t begin, std::size_t end) {
+    {
+      const std::lock_guard lock(parts_mutex);
+      part_takers.insert(std::this_thread::get_id());
+    }
+    work(begin, end);
+  });
 }
-#endif
+
+/// Three steps by one thread of libtorch's, and by so many threads in one pass.
+template <class Kind, class State, class Options>
+void expect_same_bits_of(int threads, const Options& options) {
+  constexpr std::int64_t kCount = 200'003;
+  SCOPED_TRACE(fmt::format("{} threads", threads));
+  const Tensor own = values(kCount, 0.37);
+  const Tensor theirs = own.clone();
+  Kind own_optimizer({own}, options);
+  Kind their_optimizer({theirs}, options);
+  for (int i = 0; i < 3; ++i) {
+    own.mutable_grad() = values(kCount, 1.3 + i);
+    theirs.mutable_grad() = own.grad().clone();
+    their_optimizer.step();
+    if (i == 0) {
+      own_optimizer.step();  // makes the state
+    } else {
+      part_takers.clear();
+      at::set_num_threads(threads);
+      EXPECT_TRUE(step_in_one_pass(own_optimizer, in_observed_parts));
+      at::set_num_threads(1);
+      EXPECT_EQ(part_takers.size(),
+                tensor::kPartsAreSerial ? 1U : static_cast<std::size_t>(threads));
+    }
+    ASSERT_TRUE(same_bits(own, theirs)) << "step " << i;
+    expect_same_state<State>(own_optimizer, their_optimizer);
+  }
+}
+
+TEST(OnePassStep, IsTakenBySeveralThreadsWithTheSameBits) {
+  const int before = at::get_num_threads();
+  at::set_num_threads(1);
+  for (const int threads : {1, 2, 3, 5}) {
+    expect_same_bits_of<SGD, SGDParamState>(threads, SGDOptions(0.1).momentum(0.9));
+    expect_same_bits_of<Adam, AdamParamState>(threads, AdamOptions(0.01).amsgrad(true));
+    expect_same_bits_of<AdamW, AdamWParamState>(threads, AdamWOptions(0.01));
+  }
+  at::set_num_threads(before);
+}
+
+// --- states that were loaded
+// -----------------------------------------------------------------------
+
+/// What a step says that finds a state with one tensor less; nothing may have changed.
+template <class Kind, class State, class Options, class Drop>
+std::string refused_without(const Options& options, const Drop& drop) {
+  const Tensor other = values(3, 0.1);
+  const Tensor parameter = values(8, 0.37).view({2, 4});
+  Kind optimizer({other, parameter}, options);
+  other.mutable_grad() = values(3, 1.2);
+  parameter.mutable_grad() = values(8, 1.3).view({2, 4});
+  optimizer.step();
+  auto& states = optimizer.state();
+  drop(static_cast<State&>(*states.at(c10::guts::to_string(parameter.unsafeGetTensorImpl()))));
+  const Tensor before = other.clone();
+  try {
+    EXPECT_TRUE(step_in_one_pass(optimizer)) << "left to libtorch, which reads it";
+    ADD_FAILURE() << "not refused";
+  } catch (const InvalidUsage& error) {
+    EXPECT_TRUE(other.equal(before)) << "a step was taken halfway";
+    return error.what();
+  }
+  return {};
+}
+
+TEST(OnePassStep, AStateWithoutWhatTheOptionsNeedIsRefused) {
+  const std::string sgd = refused_without<SGD, SGDParamState>(
+      SGDOptions(0.1).momentum(0.9), [](SGDParamState& state) { state.momentum_buffer(Tensor()); });
+  EXPECT_THAT(sgd, HasSubstr("parameter 1 of group 0, [2, 4], has no momentum_buffer"));
+  EXPECT_THAT(sgd, HasSubstr("erase"));
+  const auto adam = [](const auto& drop) {
+    return refused_without<Adam, AdamParamState>(AdamOptions(0.1).amsgrad(true), drop);
+  };
+  EXPECT_THAT(adam([](AdamParamState& state) { state.exp_avg(Tensor()); }),
+              HasSubstr("has no exp_avg,"));
+  EXPECT_THAT(adam([](AdamParamState& state) { state.exp_avg_sq(Tensor()); }),
+              HasSubstr("has no exp_avg_sq,"));
+  EXPECT_THAT(adam([](AdamParamState& state) { state.max_exp_avg_sq(Tensor()); }),
+              HasSubstr("has no max_exp_avg_sq,"));
+  const std::string adamw = refused_without<AdamW, AdamWParamState>(
+      AdamWOptions(0.1), [](AdamWParamState& state) { state.exp_avg_sq(Tensor()); });
+  EXPECT_THAT(adamw, HasSubstr("has no exp_avg_sq,"));
+}
+
+// The remedy that the message names.
+TEST(OnePassStep, AStateThatWasErasedIsMadeAnew) {
+  const Tensor parameter = values(4, 0.37);
+  SGD sgd({parameter}, SGDOptions(0.1).momentum(0.9));
+  parameter.mutable_grad() = torch::ones(4);
+  sgd.step();
+  static_cast<SGDParamState&>(*sgd.state().begin()->second).momentum_buffer(Tensor());
+  EXPECT_THROW(take(sgd), InvalidUsage);
+  sgd.state().clear();
+  EXPECT_EQ(take(sgd), Taken::by_libtorch);
+  EXPECT_EQ(take(sgd), Taken::in_one_pass);
+}
+
+// A buffer that these options do not need may be missing.
+TEST(OnePassStep, WithoutMomentumNoBufferIsNeeded) {
+  const Tensor parameter = torch::zeros(4);
+  SGD sgd({parameter}, SGDOptions(0.5));
+  parameter.mutable_grad() = torch::ones(4);
+  sgd.state()[c10::guts::to_string(parameter.unsafeGetTensorImpl())] =
+      std::make_unique<SGDParamState>();
+  EXPECT_EQ(take(sgd), Taken::in_one_pass);
+  EXPECT_TRUE(parameter.equal(torch::full({4}, -0.5)));
+}
 
 TEST(OnePassStep, LeavesAloneWhatHasNoGradient) {
   const Tensor used = values(5, 0.37);

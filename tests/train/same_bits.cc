@@ -1,9 +1,9 @@
 // `make same-bits`: the same training in every layout, and a table of the weights' digests.
 //
 // R x W is R replicas in each of W processes: as threads of one process (also one after another),
-// as processes over shared memory, and as hosts of their own over TCP (while backward goes on, and
-// by all lanes after it), in two network namespaces if this is root. All digests of one job must be
-// equal.
+// as processes over shared memory (also with tune_process_memory()), and as hosts of their own over
+// TCP (while backward goes on, and by all lanes after it), in two network namespaces if this is
+// root. All digests of one job must be equal.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -73,6 +73,7 @@ std::vector<Layout> layouts_of(int replicas, bool namespaces) {
     if (replicas % workers != 0) continue;
     const int each = replicas / workers;
     all.push_back({fmt::format("{}x{} processes", each, workers), each, workers});
+    all.push_back({fmt::format("{}x{} tuned", each, workers), each, workers, Wire::local, "tuned"});
     all.push_back({fmt::format("{}x{} tcp", each, workers), each, workers, Wire::tcp, "overlap"});
     if (each > 1) {
       all.push_back(

@@ -55,6 +55,212 @@ TEST(SyncBatchNorm, OfImagesIsThatOfTheWholeBatch) {
   expect_as_alone<torch::nn::BatchNorm2d, SyncBatchNorm2d>(torch::randn({8, 3, 4, 5}));
 }
 
+TEST(SyncBatchNorm, OfImagesWithChannelsLastIsThatOfTheWholeBatch) {
+  const Tensor all = torch::randn({8, 3, 4, 5}).contiguous(torch::MemoryFormat::ChannelsLast);
+  expect_as_alone<torch::nn::BatchNorm2d, SyncBatchNorm2d>(all);
+  MirroredStrategy strategy(cpus(2));
+  const auto net = strategy.create<SyncBatchNorm2d>(3);
+  strategy.run(
+      [&](SyncBatchNorm2d& own) {
+        const Tensor mine = all.clone().requires_grad_();
+        const Tensor output = own->forward(mine);
+        EXPECT_TRUE(output.is_contiguous(torch::MemoryFormat::ChannelsLast));
+        // Gradients of any layout.
+        (output * torch::ones({8, 3, 5, 4}).transpose(2, 3)).sum().backward();
+        EXPECT_EQ(mine.grad().sizes(), mine.sizes());
+      },
+      net);
+}
+
+TEST(SyncBatchNorm, OfSequencesInAnyOrderOfMemory) {
+  expect_as_alone<torch::nn::BatchNorm1d, SyncBatchNorm1d>(torch::randn({8, 5, 3}).transpose(1, 2));
+}
+
+// Means far from zero: the variance keeps its digits.
+TEST(SyncBatchNorm, OfValuesFarFromZero) {
+  MirroredStrategy strategy(cpus(2));
+  const auto net = strategy.create<SyncBatchNorm2d>(2);
+  const Tensor all = torch::randn({6, 2, 40, 70}) * 0.01 + 100;
+  const Tensor exact =
+      torch::batch_norm(all.to(torch::kDouble), {}, {}, {}, {}, true, 0, 1e-5, false);
+  strategy.run(
+      [&](ReplicaContext& replica, SyncBatchNorm2d& own) {
+        const int begin = 3 * replica.replica_id_in_sync_group();
+        const Tensor output = own->forward(all.narrow(0, begin, 3)).detach();
+        EXPECT_LT(
+            (output.to(torch::kDouble) - exact.narrow(0, begin, 3)).abs().max().item<double>(),
+            1e-4);
+      },
+      net);
+}
+
+// Output, gradients and running statistics of four replicas: threads, processes, both.
+TEST(SyncBatchNorm, HasTheSameBitsInEveryLayout) {
+  const Tensor all = torch::randn({8, 3, 7, 9}) * 3 + 5;
+  std::vector<std::vector<Tensor>> found(4);
+  const auto train = [&](Strategy& strategy) {
+    const auto net = strategy.create<SyncBatchNorm2d>(3);
+    strategy.run(
+        [&](ReplicaContext& replica, SyncBatchNorm2d& own) {
+          const int id = replica.replica_id_in_sync_group();
+          const Tensor mine = all.narrow(0, kBegin[id], kCount[id]).clone().requires_grad_();
+          const Tensor output = own->forward(mine);
+          output.pow(3).sum().backward();
+          found[static_cast<std::size_t>(id)] = {output.detach(),    mine.grad(),
+                                                 own->weight.grad(), own->bias.grad(),
+                                                 own->running_mean,  own->running_var};
+        },
+        net);
+  };
+  MirroredStrategy mirrored(cpus(4));
+  train(mirrored);
+  const std::vector<std::vector<Tensor>> expected = found;
+  for (const int workers : {2, 4}) {
+    found.assign(4, {});
+    run_workers({.workers = workers, .replicas = 4 / workers}, train);
+    for (std::size_t id = 0; id < 4; ++id) {
+      for (std::size_t i = 0; i < expected[id].size(); ++i) {
+        EXPECT_TRUE(found[id].at(i).equal(expected[id][i])) << id << " " << i;
+      }
+    }
+  }
+}
+
+// --- Second derivatives. ------------------------------------------------------------------------
+
+struct Penalty {
+  Tensor value;  // the squared norm of the gradient of a loss by the input, as in WGAN-GP
+  Tensor of_input, of_weight, of_bias;  // its gradients
+  static auto lockstep_members() {
+    return std::tuple(&Penalty::value, &Penalty::of_input, &Penalty::of_weight, &Penalty::of_bias);
+  }
+};
+
+template <class Norm>
+Penalty penalty_of(const Tensor& rows, const Tensor& scale, Norm& norm) {
+  {
+    const torch::NoGradGuard not_recorded;
+    norm->to(torch::kDouble);
+    norm->weight.copy_(torch::tensor({0.5, 1.5, -2.0}, torch::kDouble));
+  }
+  const Tensor x = rows.clone().requires_grad_();
+  const Tensor loss = (torch::sigmoid(norm->forward(x)) * scale).sum();
+  const Tensor first = torch::autograd::grad({loss}, {x}, {}, true, /*create_graph=*/true)[0];
+  const Tensor value = first.pow(2).sum();
+  const auto second = torch::autograd::grad({value}, {x, norm->weight, norm->bias});
+  return {value.detach(), second[0], second[1], second[2]};
+}
+
+TEST(SyncBatchNorm, SecondDerivativesAreThoseOfTheWholeBatch) {
+  torch::manual_seed(3);
+  const Tensor all = torch::randn({8, 3, 4, 5}, torch::kDouble);
+  const Tensor scale = torch::randn({8, 3, 4, 5}, torch::kDouble);
+  torch::nn::BatchNorm2d plain(3);
+  const Penalty expected = penalty_of(all, scale, plain);
+  ASSERT_GT(expected.of_input.abs().max().item<double>(), 0.01);
+  const auto near = [](const Tensor& found, const Tensor& wanted) {
+    return torch::allclose(found, wanted, 1e-8, 1e-10);
+  };
+
+  const auto check = [&](Strategy& strategy) {
+    const int replicas = strategy.num_replicas_in_sync();
+    const auto net = strategy.create<SyncBatchNorm2d>(3);
+    // Of rows like `all`; the value and the gradients of weight and bias summed over all replicas.
+    const auto found_for = [&](const Tensor& rows) {
+      return strategy.run(
+          [&](ReplicaContext& replica, SyncBatchNorm2d& own) {
+            const int id = replica.replica_id_in_sync_group();
+            const int begin = replicas == 4 ? kBegin[id] : 8 / replicas * id;
+            const int count = replicas == 4 ? kCount[id] : 8 / replicas;
+            Penalty found =
+                penalty_of(rows.narrow(0, begin, count), scale.narrow(0, begin, count), own);
+            found.of_input = replica.all_gather(found.of_input);
+            for (Tensor* each : {&found.value, &found.of_weight, &found.of_bias}) {
+              *each = replica.all_reduce(ReduceOp::sum, *each);
+            }
+            return found;
+          },
+          net)[0];
+    };
+    const Penalty found = found_for(all);
+    EXPECT_TRUE(near(found.value, expected.value));
+    EXPECT_TRUE(near(found.of_input, expected.of_input));
+    EXPECT_TRUE(near(found.of_weight, expected.of_weight));
+    EXPECT_TRUE(near(found.of_bias, expected.of_bias));
+    // By differences, too.
+    const Tensor step = torch::cos(torch::arange(all.numel(), torch::kDouble)).view(all.sizes());
+    constexpr double kLength = 1e-5;
+    const Tensor difference =
+        (found_for(all + kLength * step).value - found_for(all - kLength * step).value) /
+        (2 * kLength);
+    EXPECT_NEAR(number((found.of_input * step).sum()), number(difference), 1e-6);
+  };
+  for (const int count : {1, 2, 4}) {
+    MirroredStrategy mirrored(cpus(count));
+    check(mirrored);
+  }
+  run_workers({.workers = 2}, check);
+  run_workers({.workers = 2, .replicas = 2}, check);
+}
+
+// Of an input that needs no gradient: nothing is exchanged, weight and bias have theirs.
+TEST(SyncBatchNorm, SecondDerivativesOfTheWeightAlone) {
+  const Tensor all = torch::randn({4, 2}, torch::kDouble);
+  const auto found_by = [](const Tensor& x, auto& norm) {
+    norm->to(torch::kDouble);
+    const Tensor loss = norm->forward(x).pow(3).sum();
+    const auto first =
+        torch::autograd::grad({loss}, {norm->weight, norm->bias}, {}, true, /*create_graph=*/true);
+    const auto second = torch::autograd::grad({first[0].sum() + first[1].sum()}, {norm->weight});
+    return std::vector{first[0].detach(), first[1].detach(), second[0]};
+  };
+  torch::nn::BatchNorm1d plain(2);
+  const std::vector<Tensor> expected = found_by(all, plain);
+  MirroredStrategy strategy(cpus(2));
+  const auto net = strategy.create<SyncBatchNorm1d>(2);
+  strategy.run(
+      [&](ReplicaContext& replica, SyncBatchNorm1d& own) {
+        const std::vector<Tensor> found =
+            replica.all_reduce(ReduceOp::sum, found_by(all.narrow(0, 2 * replica_id(), 2), own));
+        for (std::size_t i = 0; i < found.size(); ++i) {
+          EXPECT_TRUE(torch::allclose(found[i], expected[i], 1e-9, 1e-11)) << i;
+        }
+      },
+      net);
+}
+
+TEST(SyncBatchNorm, BackwardOutsideOfTheStepIsRefused) {
+  MirroredStrategy strategy(cpus(2));
+  const auto net = strategy.create<SyncBatchNorm1d>(3);
+  const auto outputs = strategy.run(
+      [](SyncBatchNorm1d& own) {
+        return own->forward(torch::randn({4, 3}).requires_grad_());
+      },
+      net);
+  EXPECT_THAT(wrong_context([&] { outputs[0].sum().backward(); }),
+              ::testing::HasSubstr("backward through SyncBatchNorm"));
+}
+
+// One meeting forward, one backward, whatever is recorded.
+TEST(SyncBatchNorm, MeetsOncePerPass) {
+  MirroredStrategy strategy(cpus(2));
+  const auto net = strategy.create<SyncBatchNorm1d>(3);
+  // The table says how many meetings there have been.
+  const auto meetings = [&](bool create_graph) {
+    return wrong_context([&] {
+      strategy.run(
+          [&](ReplicaContext& replica, SyncBatchNorm1d& own) {
+            const Tensor x = torch::randn({4, 3}).requires_grad_();
+            torch::autograd::grad({own->forward(x).pow(2).sum()}, {x}, {}, {}, create_graph);
+            if (replica_id() == 0) replica.merge_call([](Strategy&) {});
+          },
+          net);
+    });
+  };
+  EXPECT_THAT(meetings(false), ::testing::HasSubstr("waits in merge call 3"));
+  EXPECT_THAT(meetings(true), ::testing::HasSubstr("waits in merge call 3"));
+}
+
 /// 70,000 rows: more than f16 can count, and far more than bf16 can.
 TEST(SyncBatchNorm, NarrowTypesAreAddedUpInThirtyTwoBits) {
   MirroredStrategy strategy(cpus(2));

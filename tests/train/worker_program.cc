@@ -1,7 +1,7 @@
 // A worker of a training job, as a process: joins as the environment says, trains and prints a
 // digest of the weights. Its one argument is a list of words:
 //
-//   model=cnn optimizer=adam steps=20 replicas=2 sequential overlap|afterwards bucket=65536
+//   model=cnn optimizer=adam steps=20 replicas=2 sequential overlap|afterwards bucket=65536 tuned
 //   fault=kill|stop|throw at=STEP worker=W      what worker W does in that step
 //
 // "fault at=TIME" is printed before the fault; a failure is one line as rank_program's, and exit
@@ -64,6 +64,7 @@ void fail(const std::string& fault) {
 }
 
 void run(const Words& words) {
+  if (words.has("tuned")) tune_process_memory();
   MultiWorkerOptions options;
   for (int i = 0; i < words.number("replicas", 1); ++i) {
     options.devices.emplace_back(fmt::format("CPU:{}", i));

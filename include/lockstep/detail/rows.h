@@ -22,9 +22,18 @@ std::int64_t rows_of(const Leaves& batch, const char* who);
 bool all_have_rows(const Leaves& batch) noexcept;
 Leaves slice_rows(const Leaves& batch, std::int64_t begin, std::int64_t end);
 Leaves concatenate_rows(const std::vector<Leaves>& parts);
-/// Slice k of n of every tensor by itself: ceil(rows / n) rows, fewer or none at the end.
+/// Slice k of n of every tensor by itself: sizes differ by at most one, the first are the larger.
 Leaves even_slice(const Leaves& batch, int k, int n);
 Leaves select_row(const Leaves& batch, std::int64_t row);
+/// Copies in memory of their own.
+Leaves cloned(const Leaves& leaves);
+
+/// Sizes of n parts of so many rows: they differ by at most one, the first are the larger.
+std::vector<std::int64_t> even_sizes(std::int64_t rows, std::size_t n);
+/// Batches that so many rows give when they are cut into these sizes, over and over, `together` of
+/// them a step. Steps of no rows behind the last row do not count.
+std::int64_t rebatched_count(std::int64_t rows, const std::vector<std::int64_t>& sizes,
+                             std::size_t together, bool drop_remainder);
 
 ElementSpec spec_of(const Leaves& element);
 /// With a dimension in front.

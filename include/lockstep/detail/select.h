@@ -94,6 +94,40 @@ decltype(auto) select_for_run(const T& value, int replica) {
   });
 }
 
+/// True if only `holders` handles of this tensor can reach its memory.
+bool is_sole_owner(const Tensor& tensor, std::size_t holders);
+
+/// Gives every tensor of a merge function's plain result memory of its own, so that a replica that
+/// writes to it in place changes no other replica's. Handles of variables stay what they are.
+/// `holders`: how many handles the caller has of each tensor.
+template <class N>
+void make_own(N& nest, std::size_t holders) {
+  using T = std::remove_cvref_t<N>;
+  if constexpr (std::is_same_v<N, Tensor>) {
+    if (nest.defined() && !is_sole_owner(nest, holders)) nest = nest.clone();
+  } else if constexpr (is_mapping<T>) {
+    for (auto& [key, item] : nest) make_own(item, holders);
+  } else if constexpr (is_sequence<T>) {
+    for (auto&& item : nest) make_own(item, holders);
+  } else if constexpr (is_optional<T>) {
+    if (nest.has_value()) make_own(*nest, holders);
+  } else if constexpr (is_tuple<T>) {
+    std::apply([&](auto&... items) { (make_own(items, holders), ...); }, nest);
+  } else if constexpr (MemberNest<T>) {
+    std::apply([&](auto... members) { (make_own(nest.*members, holders), ...); },
+               T::lockstep_members());
+  }
+}
+
+/// A replica's own tensors of a result that is the same for all. Replica 0 takes the memory itself
+/// if there is no other handle of it; the other replicas get copies.
+template <class T>
+Agreed<T> agreed_copy(T value, int replica) {
+  // Replica 0's: the result of the merge function, and this copy of it.
+  make_own(value, replica == 0 ? 2 : 0);
+  return Agreed<T>(std::move(value));
+}
+
 /// What a replica gets back from merge_call(): its own component of a per-replica result, an
 /// agreed value of everything that is the same for all.
 template <class T>
@@ -105,12 +139,12 @@ auto select_from_merge(const T& value, int replica) {
       if constexpr (std::is_same_v<typename Leaf::locality_type, locality::PerReplica>) {
         return Value(leaf[replica]);
       } else {
-        return Agreed<Value>(leaf.size() > replica ? leaf[replica] : leaf[0]);
+        return leaf.size() > replica ? Agreed<Value>(leaf[replica]) : agreed_copy(leaf[0], replica);
       }
     } else if constexpr (is_handle<Leaf> || PerReplicaHandle<Leaf> || is_agreed<Leaf>) {
       return leaf;
     } else {
-      return Agreed<Leaf>(leaf);
+      return agreed_copy(leaf, replica);
     }
   });
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,6 +46,9 @@ class Stage : public std::enable_shared_from_this<Stage> {
   [[nodiscard]] virtual Role role() const noexcept = 0;
   /// One line: "batch(4)".
   [[nodiscard]] virtual std::string describe() const = 0;
+  /// The same without what changes no element, such as numbers of threads: what workers compare and
+  /// positions are checked against. Empty for a stage that changes none at all.
+  [[nodiscard]] virtual std::string signature() const { return describe(); }
   [[nodiscard]] virtual std::vector<StagePtr> inputs() const { return {}; }
   /// The same stage over others; itself if it has none.
   [[nodiscard]] virtual StagePtr with_inputs(const std::vector<StagePtr>& inputs) const {
@@ -58,6 +62,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
 
   /// Rows that this stage puts into every batch but the last.
   [[nodiscard]] virtual std::optional<std::int64_t> batch_size() const { return std::nullopt; }
+  /// Rows of all batches of a stream, kInfinite or kUnknownCardinality.
+  [[nodiscard]] virtual std::int64_t batched_rows() const { return kUnknownCardinality; }
   /// Gives the batches of its input on as they are.
   [[nodiscard]] virtual bool keeps_batches() const noexcept { return false; }
   [[nodiscard]] virtual bool shuffles() const noexcept { return false; }
@@ -77,7 +83,9 @@ class Stage : public std::enable_shared_from_this<Stage> {
 
 /// Indented lines, the last stage first.
 std::string explain(const Stage& stage);
-/// Equal for equal descriptions.
+/// Signatures of the stages, indented, the last stage first.
+std::vector<std::string> signatures(const Stage& stage);
+/// Equal for equal signatures.
 std::uint64_t fingerprint(const Stage& stage);
 /// The policy nearest to the end of the pipeline, or automatic.
 AutoShardPolicy auto_shard_policy(const Stage& stage);
@@ -89,6 +97,36 @@ struct Opening {
   std::uint64_t pass = 0;
 };
 
+/// How places of a stream are passed over.
+enum class Skip {
+  exactly,  // as many places as next() would take for them, whatever it throws
+  cheaply,  // none of them was an error when they were read before
+};
+
+/// Places that were passed over.
+struct Skipped {
+  std::uint64_t places = 0;
+  std::uint64_t lost_files = 0;  // places that were SystemErrors
+  std::exception_ptr first_lost = nullptr;
+
+  /// Counts a place whose SystemError is the current exception.
+  void count_lost_file() {
+    ++places;
+    if (++lost_files == 1) first_lost = std::current_exception();
+  }
+  void add(const Skipped& more) {
+    places += more.places;
+    lost_files += more.lost_files;
+    if (!first_lost) first_lost = more.first_lost;
+  }
+  /// Throws the first SystemError if there were more than `expected`.
+  void require_files(std::uint64_t expected = 0) const {
+    if (lost_files > expected) std::rethrow_exception(first_lost);
+  }
+};
+
+/// Elements one after the other. What next() gives is a place: an element, or an error that is
+/// thrown instead of it. The next call gives the next place.
 template <class T>
 class Stream {
  public:
@@ -98,15 +136,19 @@ class Stream {
   virtual ~Stream() = default;
   /// The next element; none at the end, and from then on.
   virtual std::optional<T> next() = 0;
-  /// Passes over elements; fewer than `count` only at the end.
-  virtual std::uint64_t skip(std::uint64_t count) {
-    std::uint64_t skipped = 0;
-    for (; skipped < count; ++skipped) {
+  /// Passes over places, of which there are fewer than `count` only at the end. Does not throw what
+  /// next() would for them.
+  virtual Skipped skip(std::uint64_t count, Skip how) {
+    static_cast<void>(how);
+    Skipped skipped;
+    while (skipped.places < count) {
       try {
         if (!next()) break;
-      } catch (const SystemError&) {  // files that are gone have no places
-        throw;
-      } catch (...) {  // an element that could not be made has its place
+        ++skipped.places;
+      } catch (const SystemError&) {
+        skipped.count_lost_file();
+      } catch (...) {
+        ++skipped.places;
       }
     }
     return skipped;

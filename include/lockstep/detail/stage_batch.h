@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <deque>
 
-#include "lockstep/detail/outcome.h"
 #include "lockstep/detail/stage.h"
 
 namespace lockstep::detail {
@@ -62,6 +61,10 @@ class BatchStage : public Transform<BatchStage<T>, T, T> {
     const std::int64_t all = this->input().cardinality();
     return all < 0 ? all : (drop_remainder_ ? all : all + count_ - 1) / count_;
   }
+  [[nodiscard]] std::int64_t batched_rows() const override {
+    const std::int64_t all = this->input().cardinality();
+    return all < 0 || !drop_remainder_ ? all : all / count_ * count_;
+  }
   [[nodiscard]] std::optional<ElementSpec> static_spec() const override {
     const auto element = this->input().static_spec();
     if (!element || padded_) return std::nullopt;
@@ -105,10 +108,14 @@ class BatchStage : public Transform<BatchStage<T>, T, T> {
                                         ? stack_padded(rows, stage_->shapes_, stage_->padding_)
                                         : stack_rows(rows));
     }
-    std::uint64_t skip(std::uint64_t count) override {
+    Skipped skip(std::uint64_t count, Skip how) override {
+      // A row that cannot be made is a place of its own, which only shows when it is made.
+      if (how == Skip::exactly || !rows_.empty()) return Stream<T>::skip(count, how);
       const auto size = static_cast<std::uint64_t>(stage_->count_);
-      const std::uint64_t rows = input_->skip(count * size);
-      return stage_->drop_remainder_ ? rows / size : (rows + size - 1) / size;
+      Skipped skipped = input_->skip(count * size, how);
+      skipped.places =
+          (stage_->drop_remainder_ ? skipped.places : skipped.places + size - 1) / size;
+      return skipped;
     }
 
    private:
@@ -164,18 +171,27 @@ class UnbatchStage final : public Transform<UnbatchStage<T>, T, T> {
   };
 };
 
-/// Every batch in n slices of ceil(rows / n): what sharding by data deals out.
+/// Every batch by itself in n slices, whose sizes differ by at most one; of these the slices first,
+/// first + stride, ... An error of the input is thrown once and costs no slice.
 template <class T>
 class SplitStage final : public Transform<SplitStage<T>, T, T> {
  public:
-  SplitStage(StageOfPtr<T> input, int parts)
-      : Transform<SplitStage, T, T>(std::move(input)), parts_(parts) {}
+  SplitStage(StageOfPtr<T> input, int parts, int first = 0, int stride = 1)
+      : Transform<SplitStage, T, T>(std::move(input)),
+        parts_(parts),
+        first_(first),
+        stride_(stride) {}
   [[nodiscard]] std::string describe() const override {
-    return "split(each batch in " + std::to_string(parts_) + ")";
+    std::string text = "split(each batch in " + std::to_string(parts_);
+    if (stride_ > 1) {
+      text += ", every " + std::to_string(stride_) + ". slice from number " +
+              std::to_string(first_) + " on";
+    }
+    return text + ")";
   }
   [[nodiscard]] std::int64_t cardinality() const override {
     const std::int64_t all = this->input().cardinality();
-    return all < 0 ? all : all * parts_;
+    return all < 0 ? all : all * taken();
   }
   [[nodiscard]] std::optional<ElementSpec> static_spec() const override {
     auto batch = this->input().static_spec();
@@ -191,66 +207,77 @@ class SplitStage final : public Transform<SplitStage<T>, T, T> {
     return static_spec().value_or(with_rows(this->input().spec(), kUnknownLength));
   }
   [[nodiscard]] StreamPtr<T> open(const Opening& opening) const override {
-    return std::make_unique<Parts>(this->input().open(opening), parts_);
+    return std::make_unique<Slices>(
+        this->input().open(opening),
+        std::static_pointer_cast<const SplitStage>(this->shared_from_this()));
   }
 
  private:
-  class Parts final : public Stream<T> {
+  /// Slices of each batch that are given.
+  [[nodiscard]] int taken() const noexcept { return (parts_ - first_ + stride_ - 1) / stride_; }
+
+  class Slices final : public Stream<T> {
    public:
-    Parts(StreamPtr<T> input, int parts) : input_(std::move(input)), parts_(parts), part_(parts) {}
+    Slices(StreamPtr<T> input, std::shared_ptr<const SplitStage> stage)
+        : input_(std::move(input)), stage_(std::move(stage)), slice_(stage_->parts_) {}
     std::optional<T> next() override {
-      if (part_ == parts_) {
-        // A batch that cannot be made is an error in the place of each of its slices: whoever takes
-        // only some of them must not miss it.
-        auto outcome = Outcome<T>::of([&] { return input_->next(); });
-        error_ = outcome.error;
-        batch_ = std::move(outcome.element);
-        if (!batch_ && !error_) return std::nullopt;
-        if (batch_) leaves_ = tensors_of(*batch_);
-        part_ = 0;
+      if (slice_ >= stage_->parts_) {
+        batch_ = input_->next();
+        if (!batch_) return std::nullopt;
+        leaves_ = tensors_of(*batch_);
+        if (!all_have_rows(leaves_)) rows_of(leaves_, "distribute");
+        slice_ = stage_->first_;
       }
-      if (error_) {
-        ++part_;
-        std::rethrow_exception(error_);
-      }
-      return with_tensors(T(*batch_), even_slice(leaves_, part_++, parts_));
+      const int slice = std::exchange(slice_, slice_ + stage_->stride_);
+      return with_tensors(T(*batch_), even_slice(leaves_, slice, stage_->parts_));
     }
-    std::uint64_t skip(std::uint64_t count) override {
-      std::uint64_t skipped = 0;
-      for (; part_ != parts_ && skipped < count; ++part_) ++skipped;
-      const auto parts = static_cast<std::uint64_t>(parts_);
-      skipped += input_->skip((count - skipped) / parts) * parts;
-      return skipped + (skipped < count ? Stream<T>::skip(count - skipped) : 0);
+    Skipped skip(std::uint64_t count, Skip how) override {
+      if (how == Skip::exactly || slice_ < stage_->parts_) return Stream<T>::skip(count, how);
+      const auto taken = static_cast<std::uint64_t>(stage_->taken());
+      Skipped skipped = input_->skip(count / taken, how);
+      skipped.places *= taken;
+      const std::uint64_t rest = count % taken;
+      if (rest > 0 && skipped.places + rest == count) skipped.add(Stream<T>::skip(rest, how));
+      return skipped;
     }
 
    private:
     StreamPtr<T> input_;
-    int parts_;
-    int part_;
+    std::shared_ptr<const SplitStage> stage_;
+    int slice_;  // the next one of the batch
     std::optional<T> batch_;
-    std::exception_ptr error_;
     Leaves leaves_;
   };
 
   int parts_;
+  int first_;
+  int stride_;
 };
 
 /// The rows of all batches in a row, cut anew into batches of the given sizes, over and over.
+/// `together` of them are a step: if fewer rows are left than a step needs, they are cut into as
+/// many batches whose sizes differ by at most one.
 template <class T>
 class RebatchStage final : public Transform<RebatchStage<T>, T, T> {
  public:
-  RebatchStage(StageOfPtr<T> input, std::vector<std::int64_t> sizes, bool drop_remainder = false)
+  RebatchStage(StageOfPtr<T> input, std::vector<std::int64_t> sizes, std::size_t together = 1,
+               bool drop_remainder = false)
       : Transform<RebatchStage, T, T>(std::move(input)),
         sizes_(std::move(sizes)),
+        together_(together),
         drop_remainder_(drop_remainder) {}
   [[nodiscard]] std::string describe() const override {
     std::string text = "rebatch(";
     for (std::size_t i = 0; i < sizes_.size(); ++i) {
       text += (i == 0 ? "" : ", ") + std::to_string(sizes_[i]);
     }
+    if (together_ > 1) text += ", " + std::to_string(together_) + " a step";
     return text + (drop_remainder_ ? ", drop_remainder)" : ")");
   }
-  [[nodiscard]] const std::vector<std::int64_t>& sizes() const noexcept { return sizes_; }
+  [[nodiscard]] std::int64_t cardinality() const override {
+    const std::int64_t rows = this->input().batched_rows();
+    return rows < 0 ? rows : rebatched_count(rows, sizes_, together_, drop_remainder_);
+  }
   [[nodiscard]] std::optional<ElementSpec> static_spec() const override {
     auto batch = this->input().static_spec();
     return batch ? std::optional(with_rows(std::move(*batch), rows())) : std::nullopt;
@@ -259,7 +286,9 @@ class RebatchStage final : public Transform<RebatchStage<T>, T, T> {
     return with_rows(this->input().spec(), rows());
   }
   [[nodiscard]] StreamPtr<T> open(const Opening& opening) const override {
-    return std::make_unique<Rebatched>(this->input().open(opening), sizes_, drop_remainder_);
+    return std::make_unique<Rebatched>(
+        this->input().open(opening),
+        std::static_pointer_cast<const RebatchStage>(this->shared_from_this()));
   }
 
  private:
@@ -278,20 +307,35 @@ class RebatchStage final : public Transform<RebatchStage<T>, T, T> {
 
   class Rebatched final : public Stream<T> {
    public:
-    Rebatched(StreamPtr<T> input, std::vector<std::int64_t> sizes, bool drop_remainder)
-        : input_(std::move(input)), sizes_(std::move(sizes)), drop_remainder_(drop_remainder) {}
+    Rebatched(StreamPtr<T> input, std::shared_ptr<const RebatchStage> stage)
+        : input_(std::move(input)), stage_(std::move(stage)) {}
     std::optional<T> next() override {
-      const std::int64_t size = sizes_[turn_];
-      if (!like_ && !read()) return std::nullopt;  // nothing at all
-      while (have_ < size && read()) {
-      }
-      const std::int64_t rows = std::min(size, have_);
-      if (size > 0 && (rows == 0 || (rows < size && drop_remainder_))) return std::nullopt;
-      turn_ = (turn_ + 1) % sizes_.size();
-      return with_tensors(T(*like_), take(rows));
+      if (at_ == step_.size() && !begin_step()) return std::nullopt;
+      return with_tensors(T(*like_), take(step_[at_++]));
     }
 
    private:
+    /// Decides on the sizes of the next step, and has its rows; false at the end.
+    bool begin_step() {
+      if (!like_ && !read()) return false;  // nothing at all
+      const auto& sizes = stage_->sizes_;
+      std::vector<std::int64_t> step;
+      std::int64_t wanted = 0;
+      for (std::size_t i = 0; i < stage_->together_; ++i) {
+        step.push_back(sizes[(turn_ + i) % sizes.size()]);
+        wanted += step.back();
+      }
+      while (have_ < wanted && read()) {
+      }
+      if (have_ < wanted) {
+        if (have_ == 0 || stage_->drop_remainder_) return false;
+        step = even_sizes(have_, step.size());
+      }
+      turn_ = (turn_ + stage_->together_) % sizes.size();
+      step_ = std::move(step);
+      at_ = 0;
+      return true;
+    }
     /// One more batch of the input that has rows; false at its end.
     bool read() {
       while (input_) {
@@ -331,9 +375,10 @@ class RebatchStage final : public Transform<RebatchStage<T>, T, T> {
     }
 
     StreamPtr<T> input_;
-    std::vector<std::int64_t> sizes_;
-    bool drop_remainder_;
-    std::size_t turn_ = 0;
+    std::shared_ptr<const RebatchStage> stage_;
+    std::size_t turn_ = 0;            // in the stage's sizes
+    std::vector<std::int64_t> step_;  // sizes of the batches of the current step
+    std::size_t at_ = 0;              // of them, the next one
     std::optional<T> like_;
     Leaves empty_;
     std::deque<Leaves> parts_;
@@ -341,6 +386,7 @@ class RebatchStage final : public Transform<RebatchStage<T>, T, T> {
   };
 
   std::vector<std::int64_t> sizes_;
+  std::size_t together_;
   bool drop_remainder_;
 };
 

@@ -79,12 +79,18 @@ class ZipStage final : public StageOf<std::tuple<Ts...>> {
           },
           inputs_);
     }
-    std::uint64_t skip(std::uint64_t count) override {
+    Skipped skip(std::uint64_t count, Skip how) override {
+      Skipped all;
       std::uint64_t least = count;
-      std::apply([&](auto&... each) { ((least = std::min(least, each->skip(count))), ...); },
-                 inputs_);
+      const auto pass = [&](auto& input) {
+        const Skipped own = input.skip(count, how);
+        least = std::min(least, own.places);
+        all.add(own);
+      };
+      std::apply([&](auto&... each) { (pass(*each), ...); }, inputs_);
       ended_ = ended_ || least < count;
-      return least;
+      all.places = least;
+      return all;
     }
 
    private:
@@ -133,9 +139,10 @@ class ConcatenateStage final : public StageOf<T> {
       if (element || !go_on()) return element;
       return now_->next();
     }
-    std::uint64_t skip(std::uint64_t count) override {
-      const std::uint64_t skipped = now_->skip(count);
-      return skipped < count && go_on() ? skipped + now_->skip(count - skipped) : skipped;
+    Skipped skip(std::uint64_t count, Skip how) override {
+      Skipped skipped = now_->skip(count, how);
+      if (skipped.places < count && go_on()) skipped.add(now_->skip(count - skipped.places, how));
+      return skipped;
     }
 
    private:

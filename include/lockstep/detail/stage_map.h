@@ -21,6 +21,7 @@ class MapStage final : public Transform<MapStage<T, U>, T, U> {
   [[nodiscard]] std::string describe() const override {
     return parallel_ > 1 ? "map(" + std::to_string(parallel_) + " at a time)" : "map";
   }
+  [[nodiscard]] std::string signature() const override { return "map"; }
   [[nodiscard]] std::int64_t cardinality() const override { return this->input().cardinality(); }
   [[nodiscard]] StreamPtr<U> open(const Opening& opening) const override {
     if (parallel_ > 1) {
@@ -38,7 +39,7 @@ class MapStage final : public Transform<MapStage<T, U>, T, U> {
       if (!element) return std::nullopt;
       return fn_(*element);
     }
-    std::uint64_t skip(std::uint64_t count) override { return input_->skip(count); }
+    Skipped skip(std::uint64_t count, Skip how) override { return input_->skip(count, how); }
 
    private:
     StreamPtr<T> input_;
@@ -61,10 +62,9 @@ class MapStage final : public Transform<MapStage<T, U>, T, U> {
       if (first.job) pool_.wait_for(*first.job);
       return std::move(*first.outcome).get();
     }
-    std::uint64_t skip(std::uint64_t count) override {
-      std::uint64_t skipped = 0;
-      for (; skipped < count && !waiting_.empty(); ++skipped) waiting_.pop_front();
-      return ended_ ? skipped : skipped + input_->skip(count - skipped);
+    Skipped skip(std::uint64_t count, Skip how) override {
+      if (!waiting_.empty()) return Stream<U>::skip(count, how);
+      return ended_ ? Skipped{} : input_->skip(count, how);
     }
 
    private:
@@ -111,6 +111,7 @@ class PrefetchStage final : public PassThrough<PrefetchStage<T>, T> {
   [[nodiscard]] std::string describe() const override {
     return "prefetch(" + std::to_string(ahead_) + ")";
   }
+  [[nodiscard]] std::string signature() const override { return ""; }
   [[nodiscard]] StreamPtr<T> open(const Opening& opening) const override {
     return std::make_unique<Prefetched>(this->input().open(opening), ahead_);
   }
@@ -124,8 +125,8 @@ class PrefetchStage final : public PassThrough<PrefetchStage<T>, T> {
       if (!ahead_) ahead_.emplace(count_, [this] { return input_->next(); });
       return ahead_->next();
     }
-    std::uint64_t skip(std::uint64_t count) override {
-      return ahead_ ? Stream<T>::skip(count) : input_->skip(count);
+    Skipped skip(std::uint64_t count, Skip how) override {
+      return ahead_ ? Stream<T>::skip(count, how) : input_->skip(count, how);
     }
 
    private:

@@ -46,10 +46,10 @@ class ListStage final : public Source<T> {
       if (at_ == all_->size()) return std::nullopt;
       return (*all_)[at_++];
     }
-    std::uint64_t skip(std::uint64_t count) override {
+    Skipped skip(std::uint64_t count, Skip) override {
       count = std::min<std::uint64_t>(count, all_->size() - at_);
       at_ += count;
-      return count;
+      return {count};
     }
 
    private:
@@ -88,10 +88,10 @@ class IndexedStage final : public Source<T> {
       if (at_ == count_) return std::nullopt;
       return element_(at_++);
     }
-    std::uint64_t skip(std::uint64_t count) override {
+    Skipped skip(std::uint64_t count, Skip) override {
       count = std::min(count, static_cast<std::uint64_t>(count_ - at_));
       at_ += static_cast<std::int64_t>(count);
-      return count;
+      return {count};
     }
 
    private:

@@ -1,6 +1,7 @@
 // Stages that pass on, leave out or reorder the elements of their input.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -20,6 +21,7 @@ class PassThrough : public Transform<Self, T, T> {
   }
   [[nodiscard]] ElementSpec spec() const override { return this->input().spec(); }
   [[nodiscard]] std::int64_t cardinality() const override { return this->input().cardinality(); }
+  [[nodiscard]] std::int64_t batched_rows() const override { return this->input().batched_rows(); }
 };
 
 template <class T>
@@ -31,6 +33,7 @@ class FilterStage final : public PassThrough<FilterStage<T>, T> {
   [[nodiscard]] std::int64_t cardinality() const override {
     return this->input().cardinality() == 0 ? 0 : kUnknownCardinality;
   }
+  [[nodiscard]] std::int64_t batched_rows() const override { return cardinality(); }
   [[nodiscard]] StreamPtr<T> open(const Opening& opening) const override {
     return std::make_unique<Kept>(this->input().open(opening), keep_);
   }
@@ -128,10 +131,10 @@ class RepeatStage final : public PassThrough<RepeatStage<T>, T> {
     return times_ == kInfinite ? "repeat()" : "repeat(" + std::to_string(times_) + ")";
   }
   [[nodiscard]] std::int64_t cardinality() const override {
-    const std::int64_t once = this->input().cardinality();
-    if (times_ == 0 || once == 0) return 0;
-    if (times_ == kInfinite && once != kUnknownCardinality) return kInfinite;
-    return once < 0 ? once : once * times_;
+    return repeated(this->input().cardinality());
+  }
+  [[nodiscard]] std::int64_t batched_rows() const override {
+    return repeated(this->input().batched_rows());
   }
   [[nodiscard]] StreamPtr<T> open(const Opening& opening) const override {
     return std::make_unique<Repeated>(
@@ -139,6 +142,12 @@ class RepeatStage final : public PassThrough<RepeatStage<T>, T> {
   }
 
  private:
+  [[nodiscard]] std::int64_t repeated(std::int64_t once) const {
+    if (times_ == 0 || once == 0) return 0;
+    if (times_ == kInfinite && once != kUnknownCardinality) return kInfinite;
+    return once < 0 ? once : once * times_;
+  }
+
   class Repeated final : public Stream<T> {
    public:
     Repeated(std::shared_ptr<const RepeatStage> stage, const Opening& opening)
@@ -154,14 +163,14 @@ class RepeatStage final : public PassThrough<RepeatStage<T>, T> {
       }
       return std::nullopt;
     }
-    std::uint64_t skip(std::uint64_t count) override {
-      std::uint64_t skipped = 0;
-      while (skipped < count && (stage_->times_ == kInfinite || round_ < stage_->times_)) {
+    Skipped skip(std::uint64_t count, Skip how) override {
+      Skipped skipped;
+      while (skipped.places < count && (stage_->times_ == kInfinite || round_ < stage_->times_)) {
         open();
-        const std::uint64_t now = input_->skip(count - skipped);
-        skipped += now;
-        any_ = any_ || now > 0;
-        if (skipped < count && !close()) break;
+        const Skipped now = input_->skip(count - skipped.places, how);
+        skipped.add(now);
+        any_ = any_ || now.places > 0;
+        if (skipped.places < count && !close()) break;
       }
       return skipped;
     }
@@ -209,6 +218,9 @@ class EveryStage final : public PassThrough<EveryStage<T>, T> {
     const std::int64_t left = all > begin_ ? (all - begin_ + step_ - 1) / step_ : 0;
     return most_ == kInfinite ? left : std::min(left, most_);
   }
+  [[nodiscard]] std::int64_t batched_rows() const override {
+    return cardinality() == 0 ? 0 : kUnknownCardinality;
+  }
   [[nodiscard]] StreamPtr<T> open(const Opening& opening) const override {
     return std::make_unique<Every>(this->input().open(opening), begin_, step_, most_);
   }
@@ -220,31 +232,41 @@ class EveryStage final : public PassThrough<EveryStage<T>, T> {
         : input_(std::move(input)), gap_(begin), step_(step), left_(most) {}
     std::optional<T> next() override {
       if (left_ == 0) return std::nullopt;
-      if (!pass_gap()) return std::nullopt;
+      // A file that is lost in the gap may hide any number of elements: an error here too. The gap
+      // counts as passed, so every worker that takes a share still counts the same places.
+      pass_gap(Skip::exactly).require_files();
+      if (left_ == 0) return std::nullopt;
       if (left_ > 0) --left_;
       gap_ = step_ - 1;
       return input_->next();  // may throw: that is its place
     }
-    std::uint64_t skip(std::uint64_t count) override {
-      if (left_ >= 0) count = std::min(count, static_cast<std::uint64_t>(left_));
-      if (count == 0 || !pass_gap()) return 0;
-      const auto step = static_cast<std::uint64_t>(step_);
-      const std::uint64_t passed = input_->skip((count - 1) * step + 1);
-      const std::uint64_t skipped = (passed + step - 1) / step;
-      if (left_ > 0) left_ -= static_cast<std::int64_t>(skipped);
-      gap_ = step_ - 1;
-      return skipped;
+    Skipped skip(std::uint64_t count, Skip how) override {
+      Skipped all;
+      while (all.places < count && left_ != 0) {
+        Skipped gap = pass_gap(how);
+        if (gap.lost_files > 0) {  // a place of its own, as for next()
+          gap.places = 1;
+          all.add(gap);
+          continue;
+        }
+        if (left_ == 0) break;
+        std::uint64_t most = step_ == 1 ? count - all.places : 1;
+        if (left_ > 0) most = std::min(most, static_cast<std::uint64_t>(left_));
+        const Skipped passed = input_->skip(most, how);
+        all.add(passed);
+        left_ =
+            passed.places < most ? 0 : left_ - (left_ > 0 ? static_cast<std::int64_t>(most) : 0);
+        gap_ = step_ - 1;
+      }
+      return all;
     }
 
    private:
-    bool pass_gap() {
-      const auto gap = static_cast<std::uint64_t>(gap_);
-      if (gap > 0 && input_->skip(gap) < gap) {
-        left_ = 0;
-        return false;
-      }
-      gap_ = 0;
-      return true;
+    Skipped pass_gap(Skip how) {
+      const auto gap = static_cast<std::uint64_t>(left_ == 0 ? 0 : std::exchange(gap_, 0));
+      const Skipped passed = gap == 0 ? Skipped{} : input_->skip(gap, how);
+      if (passed.places < gap) left_ = 0;
+      return passed;
     }
 
     StreamPtr<T> input_;
@@ -266,7 +288,18 @@ StagePtr StageOf<T>::sharded(std::int64_t count, std::int64_t index) const {
       "shard(" + std::to_string(count) + ", " + std::to_string(index) + ")");
 }
 
-/// What the first whole pass gave, from memory.
+/// A copy whose tensors share no memory with those of `element`.
+template <class T>
+T copy_of(const T& element) {
+  if constexpr (IsTensorNest<T>::value) {
+    return with_tensors(T(element), cloned(tensors_of(element)));
+  } else {
+    return element;
+  }
+}
+
+/// What the first whole pass gave, from memory. Every element that is given is a copy: programs
+/// change tensors in place.
 template <class T>
 class CacheStage final : public PassThrough<CacheStage<T>, T> {
  public:
@@ -301,7 +334,12 @@ class CacheStage final : public PassThrough<CacheStage<T>, T> {
     explicit Replayed(Elements all) : all_(std::move(all)) {}
     std::optional<T> next() override {
       if (at_ == all_->size()) return std::nullopt;
-      return (*all_)[at_++];
+      return copy_of((*all_)[at_++]);
+    }
+    Skipped skip(std::uint64_t count, Skip) override {
+      count = std::min<std::uint64_t>(count, all_->size() - at_);
+      at_ += count;
+      return {count};
     }
 
    private:
@@ -318,7 +356,7 @@ class CacheStage final : public PassThrough<CacheStage<T>, T> {
       std::optional<T> element = input_->next();
       whole_ = before;
       if (element) {
-        elements_.push_back(*element);
+        elements_.push_back(copy_of(*element));
       } else {
         input_.reset();
         if (whole_) cache_->set(std::move(elements_));

@@ -17,9 +17,11 @@
 #include "strategy/core.h"
 #include "strategy/cross_device/collective_keys.h"
 #include "strategy/cross_device/packing.h"
+#include "strategy/cross_device/reduce_on_lanes.h"
 #include "tensor/buffer.h"
 #include "tensor/dtype.h"
 #include "tensor/reduce.h"
+#include "tensor/torch_text.h"
 
 namespace lockstep {
 
@@ -37,6 +39,12 @@ void add_shape(Agreement& words, const Tensor& tensor) {
   words.insert(words.end(), tensor.sizes().begin(), tensor.sizes().end());
 }
 
+/// What messages say of a call: the user's verb, or what it is called here, and what was given.
+std::string described_as(std::string_view otherwise, const std::string& given) {
+  const std::string text = detail::Verb::describe(given);
+  return text == given ? fmt::format("{} {}", otherwise, given) : text;
+}
+
 /// A value that is ready to be sent: everything that can be wrong with it here has been found.
 struct Outgoing {
   const ReducePair* pair;
@@ -49,13 +57,15 @@ struct Outgoing {
   Outgoing(ReduceOp op, const ReducePair& from) : pair(&from) {
     const std::vector<Tensor>& each = from.value.components();
     if (tensor::all_sparse(each)) {
-      sparse = tensor::reduce_sparse(tensor::Combine::sum, each);
+      // Divided once all workers' parts are here.
+      sparse =
+          tensor::reduce_sparse(op.picks() ? detail::combine_of(op) : tensor::Combine::sum, each);
       return;
     }
     for (const Tensor& component : each) {
       inputs.push_back(plain(component.is_sparse() ? component.to_dense() : component));
     }
-    tensor::check_dense(inputs);
+    tensor::check_dense(detail::combine_of(op), inputs);
     // Integers are added up as int64, and divided once all have been.
     divide = op == ReduceOp::mean && is_integer(tensor::to_dtype(dtype()));
     for (Tensor& input : inputs) {
@@ -68,6 +78,21 @@ struct Outgoing {
     return pair->value.components().front().scalar_type();
   }
 };
+
+/// "reduce SUM float32[3]", "apply SUM of 12 tensors float32[784, 128], float32[128], ...".
+std::string described(ReduceOp op, const std::vector<Outgoing*>& values) {
+  std::vector<Tensor> given;
+  for (const Outgoing* value : values) given.push_back(value->pair->value.components().front());
+  const std::string count = given.size() == 1 ? "" : fmt::format("of {} tensors ", given.size());
+  return described_as("reduce", fmt::format("{} {}{}", op.name(), count, tensor::type_text(given)));
+}
+
+/// What the workers' parts go through. Integers whose mean is wanted are divided afterwards.
+Op op_of(ReduceOp op, bool divides_later) {
+  if (op == ReduceOp::max) return Op::max;
+  if (op == ReduceOp::min) return Op::min;
+  return op == ReduceOp::mean && !divides_later ? Op::mean : Op::sum;
+}
 
 /// Operations under way. Their memory may not go before they are over, whatever happens here.
 class Works {
@@ -180,8 +205,9 @@ class CollectiveAllReduce::Impl {
 
     [[nodiscard]] const CommunicationOptions& options() const noexcept { return options_; }
     /// For the next operation; it may take what is left of the time.
-    [[nodiscard]] coll::CallOptions next(std::span<const std::int64_t> agreement = {}) const {
-      coll::CallOptions call{.name = name_, .shape = agreement};
+    [[nodiscard]] coll::CallOptions next(std::span<const std::int64_t> agreement,
+                                         std::string_view description) const {
+      coll::CallOptions call{.name = name_, .description = description, .shape = agreement};
       if (!deadline_.is_never()) {
         const nanoseconds left = deadline_.time() - MonotonicClock().now();
         call.timeout = std::max(nanoseconds(1), left);
@@ -209,7 +235,8 @@ class CollectiveAllReduce::Impl {
   void reduce_sparse(const Call& call, ReduceOp op, Outgoing& value);
   /// Every worker's rows, in rank order. Besides the number of rows all must be the same, also what
   /// `agreement` says.
-  Tensor all_gather_rows(const Call& call, const Tensor& rows, Agreement agreement);
+  Tensor all_gather_rows(const Call& call, const Tensor& rows, Agreement agreement,
+                         const std::string& description);
 
  private:
   void explain_engine(Communication implementation) {
@@ -240,7 +267,7 @@ void CollectiveAllReduce::Impl::start_in_place(const coll::CallOptions& options,
     value->result = detail::current_core().result_memory().empty_like(input, input.scalar_type());
     batch.all_reduce(op, buffer_of(input), buffer_of(value->result));
   }
-  works.add(batch.start(options));
+  works.add(batch.start(options, detail::Verb::place()));
 }
 
 // A list of tensors from each of several devices is more than a session takes: end to end they are
@@ -280,7 +307,7 @@ void CollectiveAllReduce::Impl::start_packed(const coll::CallOptions& options, O
     }
   });
   works.add(session_.start_all_reduce(op, std::span<const coll::ConstBuffer>(inputs),
-                                      buffer_of(sum), options));
+                                      buffer_of(sum), options, detail::Verb::place()));
 }
 
 void CollectiveAllReduce::Impl::reduce_dense(const Call& call, ReduceOp op,
@@ -299,12 +326,13 @@ void CollectiveAllReduce::Impl::reduce_dense(const Call& call, ReduceOp op,
       add_shape(agreement, pack.back()->inputs.front());
       agreement.push_back(static_cast<std::int64_t>(pack.back()->dtype()));
     }
-    const bool mean = op == ReduceOp::mean && !pack.front()->divide;
-    const Op sum_or_mean = mean ? Op::mean : Op::sum;
+    const std::string description = described(op, pack);
+    const coll::CallOptions options = call.next(agreement, description);
+    const Op how = op_of(op, pack.front()->divide);
     if (devices_.size() == 1) {
-      start_in_place(call.next(agreement), sum_or_mean, pack, works);
+      start_in_place(options, how, pack, works);
     } else {
-      start_packed(call.next(agreement), sum_or_mean, pack, works);
+      start_packed(options, how, pack, works);
     }
   }
   works.finish();
@@ -318,7 +346,8 @@ void CollectiveAllReduce::Impl::reduce_dense(const Call& call, ReduceOp op,
 }
 
 Tensor CollectiveAllReduce::Impl::all_gather_rows(const Call& call, const Tensor& rows,
-                                                  Agreement agreement) {
+                                                  Agreement agreement,
+                                                  const std::string& description) {
   const Tensor own = plain(rows);
   std::vector<std::int64_t> sizes = own.sizes().vec();
   sizes[0] = 0;
@@ -328,7 +357,7 @@ Tensor CollectiveAllReduce::Impl::all_gather_rows(const Call& call, const Tensor
   const std::vector<std::int64_t> mine = {own.size(0)};
   std::vector<std::int64_t> lengths(static_cast<std::size_t>(session_.size()));
   session_.all_gather(std::span<const std::int64_t>(mine), std::span(lengths), {},
-                      call.next(agreement));
+                      call.next(agreement, description), detail::Verb::place());
   const std::int64_t row = c10::multiply_integers(own.sizes().slice(1));
   std::vector<std::uint64_t> counts;
   for (const std::int64_t length : lengths) {
@@ -336,15 +365,17 @@ Tensor CollectiveAllReduce::Impl::all_gather_rows(const Call& call, const Tensor
     counts.push_back(static_cast<std::uint64_t>(length * row));
   }
   Tensor gathered = at::empty(sizes, own.options());
-  session_.all_gather(buffer_of(own), buffer_of(gathered), counts, call.next());
+  session_.all_gather(buffer_of(own), buffer_of(gathered), counts, call.next({}, description),
+                      detail::Verb::place());
   return gathered;
 }
 
 void CollectiveAllReduce::Impl::reduce_sparse(const Call& call, ReduceOp op, Outgoing& value) {
   Agreement agreement = {static_cast<std::int64_t>(op), value.sparse.sparse_dim()};
   add_shape(agreement, value.sparse);
-  const Tensor indices = all_gather_rows(call, value.sparse._indices().t(), agreement);
-  Tensor values = all_gather_rows(call, value.sparse._values(), agreement);
+  const std::string description = described(op, {&value});
+  const Tensor indices = all_gather_rows(call, value.sparse._indices().t(), agreement, description);
+  Tensor values = all_gather_rows(call, value.sparse._values(), agreement, description);
   if (op == ReduceOp::mean) values = tensor::mean_of_sum(values, group_size());
   value.result = at::_sparse_coo_tensor_unsafe(indices.t(), values, value.sparse.sizes());
 }
@@ -391,7 +422,9 @@ Tensor CollectiveAllReduce::do_all_gather(const std::vector<Tensor>& components,
                                           const CommunicationOptions& options) {
   const Tensor local = at::cat(components, axis).transpose(0, axis);
   const Impl::Call call(*impl_, "all_gather", options);
-  return impl_->all_gather_rows(call, local, {axis}).transpose(0, axis);
+  const std::string where = axis == 0 ? "" : fmt::format("along axis {} ", axis);
+  const std::string description = described_as("gather", where + tensor::type_text(components));
+  return impl_->all_gather_rows(call, local, {axis}, description).transpose(0, axis);
 }
 
 }  // namespace lockstep

@@ -107,7 +107,9 @@ ReduceValue::ReduceValue(const Variable& variable)
 }
 
 ReduceValue::ReduceValue(const Tensor& tensor)
-    : components_{tensor}, devices_(std::make_shared<const DeviceList>(home_of(tensor))) {}
+    : components_{tensor},
+      devices_(std::make_shared<const DeviceList>(home_of(tensor))),
+      plain_(true) {}
 
 Mirrored<Tensor> CrossDeviceOps::reduce(ReduceOp op, const ReduceValue& value,
                                         const Destinations& destinations,

@@ -22,7 +22,17 @@ void reduce_on_lanes(StrategyCore& core, const std::vector<tensor::ReduceJob>& j
 }
 
 tensor::Combine combine_of(ReduceOp op) noexcept {
-  return op == ReduceOp::mean ? tensor::Combine::mean : tensor::Combine::sum;
+  switch (op) {
+    case ReduceOp::mean:
+      return tensor::Combine::mean;
+    case ReduceOp::max:
+      return tensor::Combine::max;
+    case ReduceOp::min:
+      return tensor::Combine::min;
+    case ReduceOp::sum:
+      break;
+  }
+  return tensor::Combine::sum;
 }
 
 }  // namespace lockstep::detail

@@ -15,8 +15,10 @@ namespace {
 bool is_its_own_result(ReduceOp op, const ReducePair& pair) {
   const Tensor& first = pair.value.components().front();
   return pair.value.components().size() == 1 &&
-         pair.value.devices() == pair.destinations.devices() && first.scalar_type() != at::kBool &&
-         (op == ReduceOp::sum || first.is_floating_point() || first.is_complex());
+         pair.value.devices() == pair.destinations.devices() &&
+         (op.picks() ? !first.is_complex() && !first.is_sparse()
+                     : first.is_floating_point() || first.is_complex() ||
+                           (op == ReduceOp::sum && first.scalar_type() != at::kBool));
 }
 
 }  // namespace
@@ -27,6 +29,11 @@ ReductionToOneDevice::ReductionToOneDevice(std::optional<Device> reduce_to_devic
       accumulation_fn_(std::move(accumulation_fn)) {}
 
 Tensor ReductionToOneDevice::accumulate(ReduceOp op, const ReducePair& pair) const {
+  if (op.picks()) {
+    throw InvalidUsage(fmt::format(
+        "reduce {}: the accumulation_fn of ReductionToOneDevice adds up; give one without it",
+        op.name()));
+  }
   const DeviceTable& table = detail::current_core().options().device_table;
   const at::Device there =
       table.torch_device(reduce_to_device_.value_or(pair.destinations.devices().front()));

@@ -251,7 +251,7 @@ TEST_F(CrossDeviceOpsTest, WhatIsRefused) {
       EXPECT_THAT(wrong_value([&] {
                     ops.reduce(static_cast<ReduceOp::Value>(9), each, Destinations(each));
                   }),
-                  HasSubstr("sum or mean"));
+                  HasSubstr("sum, mean, max or min"));
       EXPECT_THAT(error_of<ConfigError>(Code::invalid_argument,
                                         [&] { ops.reduce(ReduceOp::sum, each, "GPU:5"); }),
                   HasSubstr("GPU:5"));

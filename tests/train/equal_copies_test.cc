@@ -1,0 +1,464 @@
+// What would let the copies differ without a word: optimizers that are not torch's own, the
+// strategy's own way of adding up, and changes that were made to one copy or on one worker.
+#include <optional>
+#include <sstream>
+
+#include "lockstep/cross_device_ops.h"
+#include "tests/train/optimizer_fixtures.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::run_workers;
+
+// --- optimizers that are not torch's own ---------------------------------------------------------
+
+/// SGD that adds the weight decay to `.grad` itself, and noise to each step.
+struct OwnOptions : torch::optim::OptimizerCloneableOptions<OwnOptions> {
+  TORCH_ARG(double, lr) = 0.1;
+  TORCH_ARG(double, decay) = 0;
+  TORCH_ARG(double, noise) = 0;
+
+ public:
+  double get_lr() const override { return lr(); }
+  void set_lr(const double value) override { lr(value); }
+};
+
+class Own : public torch::optim::Optimizer {
+ public:
+  Own(std::vector<torch::optim::OptimizerParamGroup> groups, const OwnOptions& options)
+      : Optimizer(std::move(groups), std::make_unique<OwnOptions>(options)), options_(options) {}
+  Tensor step(LossClosure closure = nullptr) override {
+    const torch::NoGradGuard not_recorded;
+    Tensor loss;
+    if (closure) loss = closure();
+    for (auto& group : param_groups()) {
+      for (Tensor& p : group.params()) {
+        if (!p.grad().defined()) continue;
+        p.mutable_grad().add_(p, options_.decay());
+        p.sub_(p.grad() * options_.lr());
+        if (options_.noise() != 0) p.add_(torch::randn_like(p), options_.noise());
+      }
+    }
+    return loss;
+  }
+
+ private:
+  OwnOptions options_;
+};
+
+template <class F>
+void in_every_layout(const F& check) {
+  MirroredStrategy threads(cpus(4));
+  check(threads);
+  for (const auto& [workers, replicas] : {std::pair(4, 1), {2, 2}}) {
+    run_workers({.workers = workers, .replicas = replicas},
+                [&](MultiWorkerMirroredStrategy& strategy) { check(strategy); });
+  }
+}
+
+Variable weight() { return trainable("w", torch::linspace(-1, 1, 6)); }
+
+/// The weight after three steps.
+Tensor stepped(Strategy& strategy, const OwnOptions& options, bool with_closure = false) {
+  const auto scope = strategy.scope();
+  const Variable w = weight();
+  const auto own = strategy.optimizer<Own>(std::vector{w}, options);
+  for (int i = 0; i < 3; ++i) {
+    strategy.run(
+        [&](ReplicaContext& replica, Optimizer& optimizer) {
+          const auto pass = [&] {
+            Tensor loss = (w.read() * (1.0 + replica.replica_id_in_sync_group())).sum();
+            loss.backward();
+            return loss;
+          };
+          if (with_closure) {
+            optimizer.apply(replica, pass);
+          } else {
+            pass();
+            optimizer.apply(replica);
+          }
+        },
+        own);
+  }
+  own.check_parameters();
+  return w[0].detach().clone();
+}
+
+TEST(OwnOptimizer, MayWriteToGrad) {
+  Tensor alone = torch::linspace(-1, 1, 6);
+  for (int i = 0; i < 3; ++i) alone = alone - (10.0 + alone * 0.5) * 0.1;
+  in_every_layout([&](Strategy& strategy) {
+    for (const bool with_closure : {false, true}) {
+      const Tensor own = stepped(strategy, OwnOptions().decay(0.5), with_closure);
+      EXPECT_TRUE(torch::allclose(own, alone)) << own << alone;
+    }
+  });
+}
+
+TEST(OwnOptimizer, GradientsByHandMayBeWrittenTo) {
+  MirroredStrategy strategy(cpus(3));
+  const auto scope = strategy.scope();
+  const Variable w = weight();
+  const auto own = strategy.optimizer<Own>(std::vector{w}, OwnOptions().decay(0.5));
+  for (int i = 0; i < 2; ++i) {
+    const auto gradients = strategy.run([] { return torch::ones({6}); });
+    own.distributed_apply(strategy, {{gradients, w}});
+  }
+  own.check_parameters();
+}
+
+/// What a step draws is the same everywhere, in every layout.
+TEST(OwnOptimizer, DrawsTheSameNoiseForEveryCopy) {
+  std::mutex mutex;
+  std::vector<Tensor> all;
+  for (const bool with_closure : {false, true}) {
+    MirroredOptions options = cpus(4);
+    options.replicas.seed = 7;
+    MirroredStrategy threads(options);
+    all.push_back(stepped(threads, OwnOptions().noise(0.1), with_closure));
+    EXPECT_FALSE(all[0].equal(stepped(threads, OwnOptions(), with_closure)));
+    for (const auto& [workers, replicas] : {std::pair(4, 1), {2, 2}}) {
+      testing::TestCluster cluster{.workers = workers, .replicas = replicas};
+      cluster.options.replicas.seed = 7;
+      run_workers(cluster, [&](MultiWorkerMirroredStrategy& strategy) {
+        const Tensor own = stepped(strategy, OwnOptions().noise(0.1), with_closure);
+        const std::lock_guard lock(mutex);
+        all.push_back(own);
+      });
+    }
+  }
+  for (const Tensor& each : all) EXPECT_TRUE(each.equal(all[0])) << each << all[0];
+}
+
+TEST(OwnOptimizer, DoesNotTouchTheReplicasNumbers) {
+  MirroredOptions options = cpus(2);
+  options.replicas.seed = 7;
+  const auto draws = [&](double noise) {
+    MirroredStrategy strategy(options);
+    const auto scope = strategy.scope();
+    const Variable w = weight();
+    const auto own = strategy.optimizer<Own>(std::vector{w}, OwnOptions().noise(noise));
+    const auto drawn = strategy.run(
+        [&](ReplicaContext& replica, Optimizer& optimizer) {
+          w.read().sum().backward();
+          optimizer.apply(replica);
+          return torch::rand({3});
+        },
+        own);
+    EXPECT_FALSE(drawn[0].equal(drawn[1]));
+    return drawn[1];
+  };
+  EXPECT_TRUE(draws(0).equal(draws(0.1)));
+}
+
+TEST(OwnOptimizer, ItsStateIsNotSaidToBeNone) {
+  MirroredStrategy strategy(cpus(2));
+  const auto scope = strategy.scope();
+  const auto own = strategy.optimizer<Own>(std::vector{weight()}, OwnOptions());
+  EXPECT_THAT(error_of<Unsupported>(Code::unimplemented, [&] { (void)own.variables(); }),
+              AllOf(HasSubstr("Own"), HasSubstr("local()")));
+}
+
+// --- cross-device ops of the user ----------------------------------------------------------------
+
+/// A hundred times the sum.
+struct Hundredfold : ReductionToOneDevice {
+  std::vector<Mirrored<Tensor>> do_batch_reduce(ReduceOp op, std::span<const ReducePair> pairs,
+                                                const CommunicationOptions& options) override {
+    ++calls;
+    auto results = ReductionToOneDevice::do_batch_reduce(op, pairs, options);
+    for (const auto& result : results) {
+      for (int i = 0; i < result.size(); ++i) {
+        if (i == 0 || !result[i].is_alias_of(result[0])) Tensor(result[i]).mul_(100);
+      }
+    }
+    return results;
+  }
+  int calls = 0;
+};
+
+TEST(UsersCrossDeviceOps, SumTheGradientsOfApply) {
+  for (const int replicas : {1, 2, 3}) {
+    const auto ops = std::make_shared<Hundredfold>();
+    MirroredOptions options = cpus(replicas);
+    options.cross_device_ops = ops;
+    MirroredStrategy strategy(options);
+    const auto scope = strategy.scope();
+    const Variable w = trainable("w", torch::zeros({2}));
+    const Variable unused = trainable("unused", torch::ones({2}));
+    const auto sgd = strategy.optimizer<torch::optim::SGD>(std::vector{w, unused}, rate(1),
+                                                           {.allow_unused = true});
+    for (int i = 0; i < 2; ++i) {
+      strategy.run(
+          [&](ReplicaContext& replica, Optimizer& optimizer) {
+            if (replica.replica_id_in_sync_group() == 0) w.read().sum().backward();
+            optimizer.apply(replica);
+          },
+          sgd);
+    }
+    EXPECT_EQ(numbers(w[0]), (std::vector<double>{-200, -200}));
+    EXPECT_EQ(numbers(unused[0]), (std::vector<double>{1, 1}));
+    EXPECT_EQ(ops->calls, 2);
+    sgd.check_parameters();
+    EXPECT_THAT(sgd.explain(), HasSubstr("cross-device ops given to the strategy"));
+  }
+}
+
+TEST(UsersCrossDeviceOps, SumTableRows) {
+  MirroredOptions options = cpus(2);
+  options.cross_device_ops = std::make_shared<ReductionToOneDevice>();
+  MirroredStrategy strategy(options);
+  const auto scope = strategy.scope();
+  const auto net =
+      strategy.create<torch::nn::Embedding>(torch::nn::EmbeddingOptions(6, 2).sparse(true));
+  net.variables()[0].assign(torch::zeros({6, 2}));
+  const auto sgd = strategy.optimizer<torch::optim::SGD>(net, rate(1));
+  strategy.run(
+      [](ReplicaContext& replica, torch::nn::Embedding& own, Optimizer& optimizer) {
+        own->forward(torch::tensor({0, replica.replica_id_in_sync_group() + 1})).sum().backward();
+        optimizer.apply(replica);
+      },
+      net, sgd);
+  EXPECT_EQ(numbers(net[0]->weight.select(1, 0)), (std::vector<double>{-2, -1, -1, 0, 0, 0}));
+}
+
+// --- changes made to one copy, or on one worker --------------------------------------------------
+
+void train_step(Strategy& strategy, const Model<TwoLayers>& net, const DistributedOptimizer& sgd,
+                bool accumulated = false) {
+  strategy.run(
+      [&](ReplicaContext& replica, TwoLayers& own, Optimizer& optimizer) {
+        std::optional<Accumulation> accumulation;
+        if (accumulated) accumulation.emplace(optimizer.accumulate());
+        own->forward(rows_of(replica.replica_id_in_sync_group())).pow(2).sum().backward();
+        accumulation.reset();
+        optimizer.apply(replica);
+      },
+      net, sgd);
+}
+
+/// A net with other weights, as torch::save writes it.
+std::string saved_net() {
+  TwoLayers other;
+  const torch::NoGradGuard not_recorded;
+  for (Tensor& p : other->parameters()) p.add_(1);
+  std::ostringstream text;
+  torch::save(other, text);
+  return text.str();
+}
+
+void load_into(TwoLayers& net) {
+  std::istringstream text(saved_net());
+  torch::load(net, text);
+}
+
+TEST(ChangedParameters, WeightsLoadedIntoOneCopyAreFoundAtTheNextApply) {
+  MirroredStrategy strategy(cpus(3));
+  const auto scope = strategy.scope();
+  for (const int steps : {0, 2}) {
+    const auto net = strategy.create<TwoLayers>();
+    const auto sgd = strategy.optimizer<torch::optim::SGD>(net, rate(0.1));
+    for (int i = 0; i < steps; ++i) train_step(strategy, net, sgd);
+    load_into(net[1]);
+    EXPECT_THAT(error_of<Mismatch>(Code::data_loss, [&] { train_step(strategy, net, sgd); }),
+                AllOf(HasSubstr("apply: parameter a.weight of replica 1 (worker 0) differs"),
+                      HasSubstr("torch::load"), HasSubstr("sync_parameters()"),
+                      HasSubstr("reset() of the optimizer")));
+  }
+}
+
+/// The sums of the step that was not taken are not used in the next one, even without reset().
+TEST(ChangedParameters, StepsGoOnAfterTheWeightsWereMadeEqual) {
+  MirroredStrategy strategy(cpus(3));
+  const auto scope = strategy.scope();
+  const auto net = strategy.create<TwoLayers>();
+  const auto sgd = strategy.optimizer<torch::optim::SGD>(net, rate(0.1));
+  train_step(strategy, net, sgd);
+  load_into(net[1]);
+  error_of<Mismatch>(Code::data_loss, [&] { train_step(strategy, net, sgd); });
+  for (int r = 0; r < net.size(); ++r) {
+    for (const Tensor& p : net[r]->parameters()) EXPECT_FALSE(p.grad().defined());
+  }
+  for (int r = 0; r < net.size(); ++r) load_into(net[r]);
+  train_step(strategy, net, sgd);
+  EXPECT_EQ(sgd.iterations(), 2);
+  sgd.check_parameters();
+
+  TwoLayers alone;
+  load_into(alone);
+  torch::optim::SGD step(alone->parameters(), rate(0.1));
+  for (int r = 0; r < net.size(); ++r) alone->forward(rows_of(r)).pow(2).sum().backward();
+  step.step();
+  const auto together = values_of(net.variables());
+  const auto expected = alone->parameters();
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(together[i], expected[i], 1e-4, 1e-4)) << i;
+  }
+}
+
+TEST(ChangedParameters, WeightsLoadedBeforeTheOptimizerIsMadeAreFoundThere) {
+  MirroredStrategy strategy(cpus(2));
+  const auto scope = strategy.scope();
+  const auto net = strategy.create<TwoLayers>();
+  load_into(net[0]);
+  EXPECT_THAT(error_of<Mismatch>(Code::data_loss,
+                                 [&] { strategy.optimizer<torch::optim::SGD>(net, rate(0.1)); }),
+              AllOf(HasSubstr("optimizer: parameter a.weight of replica 1"),
+                    HasSubstr("loaded into one copy only, or on one worker only")));
+}
+
+void expect_load_on_chief_is_found(const GradientOptions& options, int replicas,
+                                   bool accumulated = false) {
+  expect_every_worker_throws<Mismatch>(
+      {.workers = 3, .replicas = replicas},
+      [&](MultiWorkerMirroredStrategy& strategy) {
+        const auto scope = strategy.scope();
+        const auto net = strategy.create<TwoLayers>();
+        const auto sgd = strategy.optimizer<torch::optim::SGD>(net, rate(0.1), options);
+        for (int i = 0; i < 2; ++i) train_step(strategy, net, sgd, accumulated);
+        if (strategy.is_chief()) {
+          for (int r = 0; r < replicas; ++r) load_into(net[r]);
+        }
+        train_step(strategy, net, sgd, accumulated);
+        EXPECT_EQ(sgd.iterations(), 2) << "stepped after all";
+      },
+      [](const Mismatch& error) {
+        EXPECT_THAT(error.what(), HasSubstr("apply: parameter a.weight of replica 0 (worker 0)"));
+        EXPECT_EQ(error.culprits(), std::vector<int>{0});
+      });
+}
+
+TEST(ChangedParameters, WeightsLoadedOnTheChiefOnlyAreFoundByEveryWorker) {
+  const GradientOptions overlap{.overlap = Overlap::always, .bucket_bytes = 64};
+  for (const int replicas : {1, 2}) {
+    for (const GradientOptions& options :
+         {GradientOptions{}, GradientOptions{.bucket_bytes = 1}, overlap}) {
+      expect_load_on_chief_is_found(options, replicas);
+    }
+    expect_load_on_chief_is_found(overlap, replicas, /*accumulated=*/true);
+  }
+}
+
+/// Every copy on every worker the same: nothing is said, and the steps go on.
+TEST(ChangedParameters, ChangesMadeEverywhereAreFine) {
+  const auto check = [](Strategy& strategy, const GradientOptions& options) {
+    const auto scope = strategy.scope();
+    const auto net = strategy.create<TwoLayers>();
+    const auto sgd = strategy.optimizer<torch::optim::SGD>(net, rate(0.1), options);
+    for (int i = 0; i < 2; ++i) train_step(strategy, net, sgd);
+    for (int r = 0; r < net.size(); ++r) load_into(net[r]);
+    train_step(strategy, net, sgd);
+    net.variables()[0].assign(torch::ones({3, 4}));
+    train_step(strategy, net, sgd);
+    for (int i = 0; i < 2; ++i) {
+      strategy.run(
+          [](ReplicaContext& replica, TwoLayers& own, Optimizer& optimizer) {
+            own->forward(rows_of(replica.replica_id_in_sync_group())).pow(2).sum().backward();
+            optimizer.apply(replica);
+            const torch::NoGradGuard not_recorded;
+            for (Tensor& p : own->parameters()) p.clamp_(-0.01, 0.01);
+          },
+          net, sgd);
+    }
+    sgd.check_parameters();
+    EXPECT_EQ(sgd.iterations(), 6);
+  };
+  MirroredStrategy threads(cpus(2));
+  check(threads, {});
+  for (const Overlap overlap : {Overlap::never, Overlap::always}) {
+    run_workers({.workers = 2, .replicas = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+      check(strategy, {.overlap = overlap, .bucket_bytes = 64});
+    });
+  }
+}
+
+TEST(ChangedParameters, AGroupAddedToOneOptimizerIsNamed) {
+  MirroredStrategy strategy(cpus(2));
+  const auto scope = strategy.scope();
+  const Variable w = trainable("w", torch::zeros({2}));
+  const Variable late = trainable("late", torch::zeros({2}));
+  const auto sgd = strategy.optimizer<torch::optim::SGD>(std::vector{w}, rate(1));
+  for (int r = 0; r < 2; ++r) {
+    sgd.select_replica(r).local().add_param_group(
+        torch::optim::OptimizerParamGroup({Tensor(late[r])}));
+  }
+  EXPECT_THAT(wrong_context([&] {
+                strategy.run(
+                    [&](ReplicaContext& replica, Optimizer& optimizer) {
+                      (w.read() + late.read()).sum().backward();
+                      optimizer.apply(replica);
+                    },
+                    sgd);
+              }),
+              AllOf(HasSubstr("add_param_group()"), HasSubstr("ParameterGroup")));
+}
+
+TEST(ChangedParameters, AnotherElementTypeAfterTheFirstStepIsNamed) {
+  const auto check = [](Strategy& strategy, const GradientOptions& options) {
+    const auto scope = strategy.scope();
+    const auto net = strategy.create<TwoLayers>();
+    const auto sgd = strategy.optimizer<torch::optim::SGD>(net, rate(0.1), options);
+    train_step(strategy, net, sgd);
+    for (int r = 0; r < net.size(); ++r) net[r]->to(torch::kDouble);
+    strategy.run(
+        [](ReplicaContext& replica, TwoLayers& own, Optimizer& optimizer) {
+          own->forward(rows_of(0).to(torch::kDouble)).sum().backward();
+          optimizer.apply(replica);
+        },
+        net, sgd);
+  };
+  MirroredStrategy threads(cpus(2));
+  EXPECT_THAT(wrong_context([&] { check(threads, {}); }),
+              AllOf(HasSubstr(" was Float in the optimizer's first step and is Double now"),
+                    HasSubstr("make another optimizer")));
+  for (const Overlap overlap : {Overlap::never, Overlap::always}) {
+    run_workers({.workers = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+      try {
+        check(strategy, {.overlap = overlap});
+        ADD_FAILURE() << "was not seen";
+      } catch (const InvalidUsage& error) {
+        EXPECT_THAT(error.what(), HasSubstr(" was Float in the optimizer's first step"));
+      } catch (const PeerLost&) {  // the other one was first to see it
+      }
+    });
+  }
+}
+
+/// Before the first step there is nothing that the type was settled for.
+TEST(ChangedParameters, TheElementTypeMayBeChosenBeforeTheFirstStep) {
+  const auto check = [](Strategy& strategy) {
+    const auto scope = strategy.scope();
+    const auto net = strategy.create<TwoLayers>();
+    const auto sgd = strategy.optimizer<torch::optim::SGD>(net, rate(0.1));
+    for (int r = 0; r < net.size(); ++r) net[r]->to(torch::kDouble);
+    for (int i = 0; i < 3; ++i) {
+      strategy.run(
+          [](ReplicaContext& replica, TwoLayers& own, Optimizer& optimizer) {
+            own->forward(rows_of(0).to(torch::kDouble)).sum().backward();
+            optimizer.apply(replica);
+          },
+          net, sgd);
+    }
+    EXPECT_EQ(sgd.iterations(), 3);
+  };
+  MirroredStrategy threads(cpus(2));
+  check(threads);
+  run_workers({.workers = 2}, check);
+}
+
+TEST(ChangedParameters, AnOptimizerWithNothingTrainableIsRefused) {
+  MirroredStrategy strategy(cpus(2));
+  const auto scope = strategy.scope();
+  const auto net = strategy.create<TwoLayers>();
+  for (int r = 0; r < 2; ++r) {
+    for (Tensor& p : net[r]->parameters()) p.requires_grad_(false);
+  }
+  EXPECT_THAT(wrong_value([&] { strategy.optimizer<torch::optim::SGD>(net, rate(0.1)); }),
+              HasSubstr("none of its 4 variables is trainable (the first is a.weight)"));
+}
+
+}  // namespace
+}  // namespace lockstep
