@@ -30,6 +30,41 @@ TEST(FailureReport, TheFirstCauseComesFirst) {
           "ended by the launcher: rank 1 (killed by signal 15 (TERM))"));
 }
 
+TEST(FailureReport, WhatIsStillToBeSeenIsNotRepeated) {
+  const AttemptResult result{.failures = {{.rank = 1,
+                                           .pid = 7,
+                                           .status = {How::exited, 1},
+                                           .ran = 1s,
+                                           .last_lines = {"why"},
+                                           .just_shown = true}},
+                             .failed_before_stop = true};
+  EXPECT_THAT(failure_report(result),
+              ElementsAre("first cause: rank 1 (pid 7) exited with 1 after 1.0 s; what it wrote "
+                          "stands above"));
+}
+
+TEST(FailureReport, WhoBlamesNobodyElseIsTheFirstCause) {
+  const auto order = [](std::vector<RankFailure> failures) {
+    AttemptResult result{.failures = std::move(failures), .failed_before_stop = true};
+    put_cause_first(result);
+    std::vector<int> ranks;
+    for (const RankFailure& failure : result.failures) ranks.push_back(failure.rank);
+    return ranks;
+  };
+  const RankFailure victim{.rank = 0, .status = {How::exited, 1}, .blames = {2}};
+  const RankFailure other{.rank = 1, .status = {How::exited, 1}, .blames = {2}};
+  const RankFailure cause{.rank = 2, .status = {How::exited, 1}};
+  RankFailure ended = cause;
+  ended.by_launcher = true;
+  EXPECT_THAT(order({victim, other, cause}), ElementsAre(2, 0, 1));
+  EXPECT_THAT(order({cause, victim, other}), ElementsAre(2, 0, 1));
+  EXPECT_THAT(order({victim, ended}), ElementsAre(2, 0)) << "it did not end by itself";
+  EXPECT_THAT(order({victim, other}), ElementsAre(0, 1)) << "the cause is on another host";
+  AttemptResult far{.failures = {victim}, .failed_before_stop = true};
+  put_cause_first(far);
+  EXPECT_THAT(failure_report(far).front(), testing::EndsWith("; it says that rank 2 is to blame"));
+}
+
 TEST(FailureReport, AKillIsExplained) {
   const RankFailure failure{.rank = 1,
                             .pid = 5,

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "sys/openblas_kernels.h"
 #include "sys/posix_proc.h"
 #include "tests/sys/temporary_directory.h"
 #include "tests/tools/command.h"
@@ -45,6 +46,23 @@ TEST(Launch, EveryRankKnowsWhoItIs) {
   EXPECT_THAT(lines_of(finished.out), UnorderedElementsAre("[0] 0 of 3, 0 of 3 here, restart 0",
                                                            "[1] 1 of 3, 1 of 3 here, restart 0",
                                                            "[2] 2 of 3, 2 of 3 here, restart 0"));
+}
+
+TEST(Launch, RanksHaveTheKernelsOfTheirProcessor) {
+  const std::string better =
+      sys::better_openblas_kernels("OpenBLAS 0.3.21 Prescott", sys::Processor::here());
+  const std::string script = "echo kernels \"$OPENBLAS_CORETYPE\"$OPENBLAS_NUM_THREADS.";
+  const std::string old_blas = "LD_LIBRARY_PATH=" LOCKSTEP_OLD_BLAS;
+  const char* own = std::getenv("OPENBLAS_CORETYPE");
+  const std::string before = own != nullptr ? own : "";
+  unsetenv("OPENBLAS_CORETYPE");
+  const Finished chosen = launch_command(ranks_of(2, script), {old_blas});
+  const Finished kept = launch_command(ranks_of(1, script), {old_blas, "OPENBLAS_CORETYPE=Core2"});
+  if (own != nullptr) setenv("OPENBLAS_CORETYPE", before.c_str(), 1);
+  EXPECT_THAT(lines_of(chosen.out),
+              UnorderedElementsAre("[0] kernels " + better + ".", "[1] kernels " + better + "."))
+      << chosen.err;
+  EXPECT_EQ(kept.out, "[0] kernels Core2.\n") << kept.err;
 }
 
 TEST(Launch, TheRunDirectoryIsPrivateAndRemoved) {
@@ -137,8 +155,36 @@ TEST(Launch, TheExitCodeIsThatOfTheRankThatFailedFirst) {
       finished.err,
       AllOf(ContainsRegex(
                 "first cause: rank 1 \\(pid [0-9]+\\) exited with 9 after [0-9]+\\.[0-9] s"),
-            HasSubstr("lockstep:   | one\nlockstep:   | why\n"), HasSubstr("rank 0 exited with 4"),
+            HasSubstr("; what it wrote stands above\n"), HasSubstr("rank 0 exited with 4"),
             HasSubstr("rank 2 exited with 4")));
+  EXPECT_THAT(finished.err, AllOf(HasSubstr("[1] one\n[1] why\n"), Not(HasSubstr("| why"))))
+      << "it is told once";
+}
+
+TEST(Launch, WhatTheFirstCauseWroteIsRepeatedIfOthersHaveWrittenSince) {
+  const TemporaryDirectory directory;
+  const std::string failing = directory.path() + "/failing";
+  const Finished finished = launch_command(
+      ranks_of(2, "if [ $LOCKSTEP_RANK = 1 ]; then echo one >&2; echo why >&2; : > " + failing +
+                      "; exit 9; fi; while [ ! -e " + failing +
+                      " ]; do sleep 0.02; done; sleep 0.4; seq 20 >&2; exit 4"));
+  EXPECT_EQ(finished.status, exited(9));
+  EXPECT_THAT(finished.err, HasSubstr("lockstep:   | one\nlockstep:   | why\n"));
+}
+
+// A rank that leaves the others may end after those that found it gone.
+TEST(Launch, ARankThatBlamesAnotherIsNotTheFirstCause) {
+  const TemporaryDirectory directory;
+  const std::string failing = directory.path() + "/failing";
+  const Finished finished = launch_command(
+      ranks_of(3, "if [ $LOCKSTEP_RANK = 1 ]; then while [ ! -e " + failing +
+                      " ]; do sleep 0.02; done; sleep 0.4; exit 9; fi; "
+                      "printf '1\\nrank 1 has left\\n' > $LOCKSTEP_FAILURE_FILE; : > " +
+                      failing + "; exit 4"));
+  EXPECT_EQ(finished.status, exited(9));
+  EXPECT_THAT(finished.err,
+              AllOf(HasSubstr("first cause: rank 1"), HasSubstr("rank 0 exited with 4"),
+                    HasSubstr("rank 2 exited with 4"), Not(HasSubstr("to blame"))));
 }
 
 TEST(Launch, ASignalIsNamed) {

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
+#include <sstream>
 
 #include "base/status.h"
 #include "launch/trampoline.h"
@@ -36,6 +38,16 @@ std::optional<sys::Signal> signal_of(int number) {
   }
 }
 
+/// What a rank has said of a failure that is not its own.
+std::vector<int> blamed_in(const std::string& path) {
+  std::vector<int> ranks;
+  std::string line;
+  std::getline(std::ifstream(path), line);
+  std::istringstream words(line);
+  for (int rank = 0; words >> rank;) ranks.push_back(rank);
+  return ranks;
+}
+
 void earlier(std::optional<Time>& time, std::optional<Time> other) {
   if (other && (!time || *other < *time)) time = other;
 }
@@ -58,13 +70,17 @@ AttemptResult Attempt::run(const ClusterSettings& cluster) {
                                   .ran = now_ - rank->started()});
     }
   }
+  for (RankFailure& failure : result_.failures) {
+    failure.blames = blamed_in(failure_file(cluster, failure.rank));
+  }
+  put_cause_first(result_);
   if (result_.failed_before_stop) {
     // Only now all it wrote has been read.
     RankFailure& first = result_.failures.front();
-    first.last_lines =
-        ranks_.at(static_cast<std::size_t>(first.rank - cluster.placement.first_rank()))
-            ->last_errors()
-            .lines();
+    const Rank& rank =
+        *ranks_.at(static_cast<std::size_t>(first.rank - cluster.placement.first_rank()));
+    first.last_lines = rank.last_errors().lines();
+    first.just_shown = rank.errors_just_shown();
   }
   return std::move(result_);
 }

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -38,6 +39,10 @@ class Display {
   }
   void say_text(std::string_view text);
 
+  /// Lines of ranks that were given to the outlets.
+  void count_line() noexcept { ++lines_; }
+  [[nodiscard]] std::uint64_t lines() const noexcept { return lines_; }
+
   Outlet& outlet(Stream stream);
   /// Each once.
   std::vector<Outlet*> outlets();
@@ -51,6 +56,7 @@ class Display {
   DisplayOptions options_;
   Outlet output_;
   std::optional<Outlet> errors_;  // absent: the same as output_
+  std::uint64_t lines_ = 0;
 };
 
 }  // namespace lockstep::tool

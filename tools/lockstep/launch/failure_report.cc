@@ -1,6 +1,7 @@
 #include "launch/failure_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <string.h>
 
 #include <algorithm>
@@ -24,6 +25,21 @@ std::string describe(const RankFailure& failure) {
                      failure.explanation.empty() ? "" : ": " + failure.explanation);
 }
 
+void put_cause_first(AttemptResult& result) {
+  if (!result.failed_before_stop) return;
+  auto& failures = result.failures;
+  auto cause = std::find_if(failures.begin(), failures.end(), [](const RankFailure& failure) {
+    return !failure.by_launcher && failure.blames.empty();
+  });
+  if (cause == failures.end()) {
+    const std::vector<int>& blamed = failures.front().blames;
+    cause = std::find_if(failures.begin(), failures.end(), [&](const RankFailure& failure) {
+      return std::find(blamed.begin(), blamed.end(), failure.rank) != blamed.end();
+    });
+  }
+  if (cause != failures.end()) std::rotate(failures.begin(), cause, cause + 1);
+}
+
 std::vector<std::string> failure_report(const AttemptResult& result) {
   std::vector<std::string> lines;
   if (!result.not_started.empty()) {
@@ -39,7 +55,14 @@ std::vector<std::string> failure_report(const AttemptResult& result) {
   if (result.failed_before_stop) {
     const RankFailure& first = result.failures.front();
     lines.push_back("first cause: " + describe(first));
-    if (!first.last_lines.empty()) {
+    if (!first.blames.empty()) {
+      // On another host, or it did not end.
+      lines.back() +=
+          fmt::format("; it says that rank {} is to blame", fmt::join(first.blames, ", "));
+    }
+    if (first.just_shown) {
+      lines.back() += "; what it wrote stands above";
+    } else if (!first.last_lines.empty()) {
       lines.push_back(fmt::format("the last lines rank {} wrote to standard error:", first.rank));
       for (const std::string& line : first.last_lines) lines.push_back("  | " + line);
     }

@@ -18,7 +18,9 @@ struct RankFailure {
   Duration ran = Duration::zero();
   std::deque<std::string> last_lines = {};  // of its standard error
   std::string explanation = {};             // of a SIGKILL; else empty
+  std::vector<int> blames = {};             // ranks that it said are the cause; none: itself
   bool by_launcher = false;                 // it ended by a signal the launcher had sent
+  bool just_shown = false;                  // what it wrote last can still be seen
 };
 
 /// How one start of all ranks went.
@@ -30,6 +32,11 @@ struct AttemptResult {
 
   [[nodiscard]] bool success() const noexcept { return failures.empty(); }
 };
+
+/// The rank that ends first is not always the cause: a rank that left may take longer to end than
+/// the ranks that found it gone. Moves the first rank that blames no other rank to the front; if
+/// there is none, a rank that is blamed.
+void put_cause_first(AttemptResult& result);
 
 /// "rank 2 (pid 4711) killed by signal 11 (SEGV) after 3.2 s".
 std::string describe(const RankFailure& failure);

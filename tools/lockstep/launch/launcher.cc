@@ -150,6 +150,7 @@ class Launcher {
                             .bind = options_.bind,
                             .insecure = options_.insecure,
                             .plaintext_data = options_.plaintext_data,
+                            .failure_dir = directory.path(),
                             .restarts = restarts,
                             .launcher_pid = pid};
     const sys::HeldPorts ports = give_addresses(options_, directory.path(), cluster);

@@ -71,8 +71,18 @@ void Rank::close(Pipe& pipe) {
 }
 
 void Rank::show(const Pipe& pipe, std::string_view text) {
-  if (pipe.stream == Display::Stream::errors) last_errors_.add(text);
   display_.outlet(pipe.stream).put(number_, pipe.prefix, text);
+  display_.count_line();
+  if (pipe.stream != Display::Stream::errors) return;
+  last_errors_.add(text);
+  errors_shown_at_ = display_.lines();
+}
+
+bool Rank::errors_just_shown() const {
+  constexpr std::uint64_t kStillOnTheScreen = 10;  // lines
+  return !last_errors_.lines().empty() &&
+         display_.lines() - errors_shown_at_ <= kStillOnTheScreen &&
+         display_.outlet(Display::Stream::errors).dropped().count(number_) == 0;
 }
 
 }  // namespace lockstep::tool

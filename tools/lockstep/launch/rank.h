@@ -35,6 +35,8 @@ class Rank {
   [[nodiscard]] sys::Process& process() noexcept { return *process_; }
   [[nodiscard]] Time started() const noexcept { return started_; }
   [[nodiscard]] const LastLines& last_errors() const noexcept { return last_errors_; }
+  /// Whether it wrote to standard error, and no more than a few lines of others were shown since.
+  [[nodiscard]] bool errors_just_shown() const;
   [[nodiscard]] std::array<Pipe, 2>& pipes() noexcept { return pipes_; }
   [[nodiscard]] bool ended() const noexcept { return status_.has_value(); }
   [[nodiscard]] bool drained() const noexcept;
@@ -61,6 +63,7 @@ class Rank {
   Display& display_;
   std::array<Pipe, 2> pipes_;
   LastLines last_errors_;
+  std::uint64_t errors_shown_at_ = 0;  // in lines of the display
   std::optional<sys::ExitStatus> status_;
 };
 

@@ -22,6 +22,10 @@ std::string_view name_of(std::string_view entry) { return entry.substr(0, entry.
 
 }  // namespace
 
+std::string failure_file(const ClusterSettings& cluster, int rank) {
+  return fmt::format("{}/failure-{}", cluster.failure_dir, rank);
+}
+
 std::vector<std::string> rank_environment(const std::vector<std::string>& own,
                                           const ClusterSettings& cluster, int local_rank) {
   const int rank = cluster.placement.first_rank() + local_rank;
@@ -33,6 +37,7 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& own,
       {"LOCKSTEP_ADDRESSES", fmt::format("{}", fmt::join(cluster.addresses, ","))},
       {"LOCKSTEP_GENERATION_HINT", std::to_string(cluster.restarts)},
       {"LOCKSTEP_LAUNCHER_PID", std::to_string(cluster.launcher_pid)},
+      {"LOCKSTEP_FAILURE_FILE", failure_file(cluster, rank)},
       {"TF_CONFIG", tf_config(cluster, rank)}};
   std::set<std::string, std::less<>> replaced;
   if (!cluster.bind.empty()) ours.emplace_back("LOCKSTEP_BIND", cluster.bind);

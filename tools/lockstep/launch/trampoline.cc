@@ -8,10 +8,12 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 
 #include "launch/exit_codes.h"
 #include "launch/program.h"
 #include "sys/descriptor.h"
+#include "sys/openblas_kernels.h"
 
 namespace lockstep::tool {
 namespace {
@@ -32,6 +34,10 @@ int run_trampoline(const TrampolineOptions& options) {
   if (::getppid() != options.launcher) return kExitSignalled + SIGKILL;
   Program program = find_program(options.program.front());
   if (program.exit_code == 0) {
+    // The program cannot any more: OpenBLAS reads it when it is loaded.
+    if (const std::string kernels = sys::better_openblas_kernels_here(); !kernels.empty()) {
+      ::setenv(sys::kOpenblasKernels, kernels.c_str(), 1);
+    }
     std::vector<char*> argv;
     for (const std::string& word : options.program) argv.push_back(const_cast<char*>(word.c_str()));
     argv.push_back(nullptr);

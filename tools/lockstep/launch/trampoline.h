@@ -3,7 +3,8 @@
 // posix_spawn cannot ask the kernel to kill a child with its parent, the child has to do it:
 //   1. ask for SIGKILL when the launcher dies,
 //   2. look whether it has died already,
-//   3. become the program.
+//   3. choose kernels of OpenBLAS for a processor that it does not know, unless the user has,
+//   4. become the program.
 #pragma once
 
 #include <string>
