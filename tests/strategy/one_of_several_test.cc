@@ -10,18 +10,19 @@ namespace {
 using ::testing::ContainsRegex;
 using ::testing::ExitedWithCode;
 
-/// Ends the process with the number of lines logged.
+/// Ends the process with the number of warnings about processes that train alone. Others, say of a
+/// BLAS that does not know the processor, depend on the machine.
 template <class F>
 [[noreturn]] void count_warnings(const char* rank, const char* size, F&& fn) {
   const SetVariable its_rank("LOCKSTEP_RANK", rank);
   const SetVariable its_size("LOCKSTEP_SIZE", size);
-  int lines = 0;
+  int warnings = 0;
   set_log_sink([&](LogLevel, std::string_view text) {
-    ++lines;
+    if (text.find("each trains alone") != std::string_view::npos) ++warnings;
     std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data());
   });
   fn();
-  std::_Exit(lines);
+  std::_Exit(warnings);
 }
 
 TEST(OneOfSeveralDeathTest, EachProcessTrainsAloneIsSaidOnce) {

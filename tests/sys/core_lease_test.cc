@@ -7,8 +7,8 @@
 namespace lockstep::sys {
 namespace {
 
-/// The first of four processor numbers that no machine has and no other process of these tests uses:
-/// leases are seen by the whole machine, and tests run side by side.
+/// The first of four processor numbers that no machine has and no other process of these tests
+/// uses: leases are seen by the whole machine, and tests run side by side.
 int first_number() { return 1'000'000 + 4 * static_cast<int>(getpid()); }
 
 TEST(CoreLease, EndsWithItsLife) {
