@@ -54,6 +54,17 @@ struct Products {
   }
 };
 
+// Adds both numbers of the elements from i on to the sums a and b. The sums are separate references
+// because a vector of some targets has no size, so it cannot be a member or an array element.
+template <class D, class Term>
+HWY_INLINE void add_term(D d, const Term& term, std::size_t i, hn::Vec<D> pivot_of, hn::Vec<D>& a,
+                         hn::Vec<D>& b) {
+  auto first = a, second = a;
+  term.get(d, i, pivot_of, first, second);
+  a = hn::Add(a, first);
+  b = hn::Add(b, second);
+}
+
 // Runs of elements of one channel, one after the other.
 struct Runs {
   std::size_t begin;
@@ -82,32 +93,13 @@ HWY_INLINE Pair<T> sum_runs(const Term& term, const Runs& runs, T pivot) {
     std::size_t i = runs.begin + run * runs.stride;
     const std::size_t end = i + runs.length;
     for (; i + 4 * n <= end; i += 4 * n) {
-      auto x0 = a0, y0 = a0, x1 = a0, y1 = a0, x2 = a0, y2 = a0, x3 = a0, y3 = a0;
-      term.get(d, i, pivots, x0, y0);
-      term.get(d, i + n, pivots, x1, y1);
-      term.get(d, i + 2 * n, pivots, x2, y2);
-      term.get(d, i + 3 * n, pivots, x3, y3);
-      a0 = hn::Add(a0, x0);
-      a1 = hn::Add(a1, x1);
-      a2 = hn::Add(a2, x2);
-      a3 = hn::Add(a3, x3);
-      b0 = hn::Add(b0, y0);
-      b1 = hn::Add(b1, y1);
-      b2 = hn::Add(b2, y2);
-      b3 = hn::Add(b3, y3);
+      add_term(d, term, i, pivots, a0, b0);
+      add_term(d, term, i + n, pivots, a1, b1);
+      add_term(d, term, i + 2 * n, pivots, a2, b2);
+      add_term(d, term, i + 3 * n, pivots, a3, b3);
     }
-    for (; i + n <= end; i += n) {
-      auto x = a0, y = a0;
-      term.get(d, i, pivots, x, y);
-      a0 = hn::Add(a0, x);
-      b0 = hn::Add(b0, y);
-    }
-    for (; i < end; ++i) {
-      auto x = rest_a, y = rest_a;
-      term.get(one, i, one_pivot, x, y);
-      rest_a = hn::Add(rest_a, x);
-      rest_b = hn::Add(rest_b, y);
-    }
+    for (; i + n <= end; i += n) add_term(d, term, i, pivots, a0, b0);
+    for (; i < end; ++i) add_term(one, term, i, one_pivot, rest_a, rest_b);
   }
   const auto a = hn::Add(hn::Add(a0, a1), hn::Add(a2, a3));
   const auto b = hn::Add(hn::Add(b0, b1), hn::Add(b2, b3));
@@ -130,19 +122,10 @@ HWY_INLINE std::size_t sum_columns(D d, const Term& term, std::size_t begin, std
     auto b0 = a0, b1 = a0, b2 = a0, b3 = a0;
     for (std::size_t row = 0; row < rows; ++row) {
       const std::size_t i = begin + row * channels + c;
-      auto x0 = a0, y0 = a0, x1 = a0, y1 = a0, x2 = a0, y2 = a0, x3 = a0, y3 = a0;
-      term.get(d, i, p0, x0, y0);
-      term.get(d, i + n, p1, x1, y1);
-      term.get(d, i + 2 * n, p2, x2, y2);
-      term.get(d, i + 3 * n, p3, x3, y3);
-      a0 = hn::Add(a0, x0);
-      a1 = hn::Add(a1, x1);
-      a2 = hn::Add(a2, x2);
-      a3 = hn::Add(a3, x3);
-      b0 = hn::Add(b0, y0);
-      b1 = hn::Add(b1, y1);
-      b2 = hn::Add(b2, y2);
-      b3 = hn::Add(b3, y3);
+      add_term(d, term, i, p0, a0, b0);
+      add_term(d, term, i + n, p1, a1, b1);
+      add_term(d, term, i + 2 * n, p2, a2, b2);
+      add_term(d, term, i + 3 * n, p3, a3, b3);
     }
     hn::StoreU(a0, d, sums.first + c);
     hn::StoreU(a1, d, sums.first + c + n);
@@ -157,10 +140,7 @@ HWY_INLINE std::size_t sum_columns(D d, const Term& term, std::size_t begin, std
     const auto p = hn::LoadU(d, term.pivot + c);
     auto a = hn::Zero(d), b = a;
     for (std::size_t row = 0; row < rows; ++row) {
-      auto x = a, y = a;
-      term.get(d, begin + row * channels + c, p, x, y);
-      a = hn::Add(a, x);
-      b = hn::Add(b, y);
+      add_term(d, term, begin + row * channels + c, p, a, b);
     }
     hn::StoreU(a, d, sums.first + c);
     hn::StoreU(b, d, sums.second + c);
