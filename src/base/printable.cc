@@ -2,14 +2,21 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 
 namespace lockstep {
 
-std::string printable(std::string_view text) {
+namespace {
+
+bool is_printable_byte(char c) noexcept { return c >= ' ' && c <= '~'; }
+bool is_no_control(char c) noexcept { return static_cast<unsigned char>(c) >= ' ' && c != 0x7F; }
+
+template <class Keep>
+std::string escape_unless(std::string_view text, const Keep& keep) {
   std::string shown;
   for (const char c : text) {
-    if (c >= ' ' && c <= '~') {
+    if (keep(c)) {
       shown += c;
     } else {
       fmt::format_to(std::back_inserter(shown), "\\x{:02x}", static_cast<unsigned char>(c));
@@ -17,5 +24,15 @@ std::string printable(std::string_view text) {
   }
   return shown;
 }
+
+}  // namespace
+
+bool is_printable(std::string_view text) noexcept {
+  return std::all_of(text.begin(), text.end(), is_printable_byte);
+}
+
+std::string printable(std::string_view text) { return escape_unless(text, is_printable_byte); }
+
+std::string escape_controls(std::string_view text) { return escape_unless(text, is_no_control); }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
-// printable: text of another process, safe to show on a terminal and in one line of a log.
+// Text of unknown content, made safe to show on a terminal and in one line of a log.
 //
-//   printable("a\nb\x1b[2J")        // a\x0ab\x1b[2J
+//   printable("a\nb\x1b[2J")    // text of another process: a\x0ab\x1b[2J
+//   escape_controls("name\n")  // text that the user wrote: name\x0a
 #pragma once
 
 #include <string>
@@ -8,7 +9,13 @@
 
 namespace lockstep {
 
+/// True if every byte is printable ASCII, so that printable() changes nothing.
+bool is_printable(std::string_view text) noexcept;
+
 /// Every byte that is not printable ASCII becomes its number: \x1b.
 std::string printable(std::string_view text);
+
+/// Every control character of ASCII becomes its number. UTF-8 stays readable.
+std::string escape_controls(std::string_view text);
 
 }  // namespace lockstep

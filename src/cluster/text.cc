@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/printable.h"
 #include "cluster/addresses.h"
 #include "lockstep/error.h"
 
@@ -32,12 +33,7 @@ std::string printable(std::string_view text) {
     return fmt::format("{}...{}", printable(text.substr(0, reach)),
                        printable(text.substr(text.size() - reach)));
   }
-  std::string shown;
-  for (const char c : text) {
-    const auto code = static_cast<unsigned char>(c);
-    shown += code < ' ' || code >= 0x7F ? fmt::format("\\x{:02x}", code) : std::string(1, c);
-  }
-  return shown;
+  return lockstep::printable(text);
 }
 
 void refuse(const Variable& variable, std::size_t offset, std::string_view rule,

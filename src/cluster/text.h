@@ -20,8 +20,7 @@ struct Variable {
 [[noreturn]] void refuse(const Variable& variable, std::size_t offset, std::string_view rule,
                          std::string_view advice);
 
-/// The text with what a terminal would swallow spelled out; of a long one the beginning and the
-/// end.
+/// The text as base/printable.h shows it. Of more than 200 bytes: the first 100 and the last 100.
 std::string printable(std::string_view text);
 
 /// The first of the names that is set.

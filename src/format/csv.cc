@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/printable.h"
 #include "lockstep/error.h"
 
 namespace lockstep::format {
@@ -21,15 +22,7 @@ constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 /// A field for a message: short, and on one line.
 std::string shown(std::string_view text) {
-  std::string out;
-  for (const char c : text.substr(0, kTextShown)) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-    } else {
-      out += c;
-    }
-  }
-  return text.size() > kTextShown ? out + "..." : out;
+  return escape_controls(text.substr(0, kTextShown)) + (text.size() > kTextShown ? "..." : "");
 }
 
 std::string described(const CsvPlace& place) {

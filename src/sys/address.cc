@@ -6,25 +6,16 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/printable.h"
 #include "lockstep/error.h"
 
 namespace lockstep::sys {
 namespace {
 
-/// The entry as typed, with what a terminal would swallow spelled out.
-std::string printable(std::string_view text) {
-  std::string shown;
-  for (const char c : text) {
-    const auto code = static_cast<unsigned char>(c);
-    shown += code < ' ' || code == 0x7F ? fmt::format("\\x{:02x}", code) : std::string(1, c);
-  }
-  return shown;
-}
-
 [[noreturn]] void reject(std::string_view text, std::string_view rule) {
   throw ConfigError(
       fmt::format("\"{}\" is not an address: {}; write host:port, [v6]:port or unix:path",
-                  printable(text), printable(rule)));
+                  escape_controls(text), escape_controls(rule)));
 }
 
 bool is_space_or_control(char c) { return static_cast<unsigned char>(c) <= ' ' || c == 0x7F; }

@@ -26,8 +26,9 @@ constexpr int kMaxIdleRecords = 64;
 /// Stands for the caller's bytes when a sealed record is sent on: they are not looked at again.
 constexpr std::array<std::byte, kRecord> kAlreadySealed{};
 
-/// What a stranger sent, fit for a log.
-std::string printable(std::string_view text) {
+/// Text of an unauthenticated peer for a quotation in a log. Unlike printable() it replaces quotes
+/// and backslashes, too, so that the peer cannot end the quotation, and the text does not grow.
+std::string mask_unprintable(std::string_view text) {
   std::string out;
   for (const char c : text) out += c >= ' ' && c <= '~' && c != '"' && c != '\\' ? c : '?';
   return out;
@@ -343,7 +344,7 @@ std::unique_ptr<sys::Connection> TlsConnection::leave_tls() {
 
 Status TlsConnection::wrong_key() const {
   constexpr const char* kAdvice = "give all processes of the job the same key";
-  const std::string who = printable(identity_);
+  const std::string who = mask_unprintable(identity_);
   return {ErrorKind::config_error, Code::unauthenticated,
           is_server() ? fmt::format("wrong key: the peer at {}, which calls itself \"{}\", has "
                                     "another key or is not of this job; {}",
@@ -380,7 +381,7 @@ Status TlsConnection::error() const {
               fmt::format("the peer at {} repeated a greeting of \"{}\" that was used before: "
                           "somebody has recorded it, and has not got in; look who can read this "
                           "network",
-                          peer(), printable(identity_))};
+                          peer(), mask_unprintable(identity_))};
     case Fault::no_key:
       return {ErrorKind::config_error, Code::unauthenticated,
               fmt::format("the peer at {} did not identify itself{}: it was started without a key, "

@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
+#include "base/printable.h"
 #include "wire/bytes.h"
 
 namespace lockstep::wire {
@@ -13,11 +12,6 @@ constexpr std::int32_t kMostRanks = 1 << 20;
 
 Status bad(std::string what) {
   return {ErrorKind::data_error, Code::data_loss, "unreadable greeting: " + std::move(what)};
-}
-
-/// What strangers send is shown in logs.
-bool printable(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
 }
 
 }  // namespace
@@ -47,7 +41,8 @@ Status decode(std::span<const std::byte, sizeof(Hello)> bytes, Hello& hello) {
   if (read.replicas < 1 || read.replicas > kMostRanks) {
     return bad(fmt::format("{} replicas are impossible", read.replicas));
   }
-  if (!printable(read.host_name_text()) || !printable(read.address_text())) {
+  // Logs show both as they are.
+  if (!is_printable(read.host_name_text()) || !is_printable(read.address_text())) {
     return bad("its name or address is not text");
   }
   hello = read;
