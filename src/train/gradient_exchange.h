@@ -16,19 +16,9 @@
 
 #include "lockstep/optimizer.h"
 #include "strategy/core.h"
+#include "train/parameters.h"
 
 namespace lockstep::train {
-
-/// The parameters of an optimizer: by number, on every local replica.
-struct Parameters {
-  std::vector<Variable> variables;
-  std::vector<std::vector<Tensor>> tensors;  // [replica][parameter]
-
-  [[nodiscard]] int count() const noexcept { return static_cast<int>(variables.size()); }
-  [[nodiscard]] const Tensor& on(int replica, int parameter) const {
-    return tensors[static_cast<std::size_t>(replica)][static_cast<std::size_t>(parameter)];
-  }
-};
 
 /// What is known when all replicas have ended their backward passes.
 struct Gathered {

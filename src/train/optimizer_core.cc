@@ -3,8 +3,6 @@
 #include <ATen/ops/norm.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <torch/csrc/autograd/utils/lambda_post_hook.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <cmath>
@@ -28,79 +26,78 @@ namespace {
   throw InvalidUsage(message, Code::failed_precondition);
 }
 
+std::shared_ptr<StrategyCore> core_of(Strategy& strategy) {
+  require_cross(strategy, "optimizer");
+  return strategy.shared_core();
+}
+
+const GradientOptions& checked(const GradientOptions& options) {
+  if (options.bucket_bytes < 0 || options.check_every < 0) {
+    throw InvalidUsage(
+        fmt::format("optimizer: {} is {}; it is 0 or more",
+                    options.bucket_bytes < 0 ? "bucket_bytes" : "check_every",
+                    options.bucket_bytes < 0 ? options.bucket_bytes : options.check_every));
+  }
+  return options;
+}
+
+void check_variable(const Variable& variable, const train::Parameters& before,
+                    const StrategyCore& strategy) {
+  if (before.number_of(variable) >= 0) {
+    throw InvalidUsage(fmt::format(
+        "optimizer: variable {} is given twice; it would be stepped twice", variable.name()));
+  }
+  if (variable.state().core.get() != &strategy) {
+    wrong_use(
+        fmt::format("Mixing different Strategy objects: optimizer of variable {}, which "
+                    "another strategy ({}) created",
+                    variable.name(), variable.state().core->name()));
+  }
+  if (before.variables.empty()) return;
+  const Variable& first = before.variables.front();
+  if (variable.size() != first.size()) {
+    wrong_use(
+        fmt::format("optimizer: variable {} has {} copies, variable {} has {}: those of one "
+                    "optimizer must have as many; make one for each kind",
+                    first.name(), first.size(), variable.name(), variable.size()));
+  }
+}
+
+train::Parameters collect_parameters(const StrategyCore& strategy,
+                                     const std::vector<ParameterGroup>& groups) {
+  train::Parameters parameters;
+  for (const ParameterGroup& group : groups) {
+    for (const Variable& variable : group.variables) {
+      check_variable(variable, parameters, strategy);
+      parameters.variables.push_back(variable);
+    }
+  }
+  if (parameters.variables.empty()) throw InvalidUsage("optimizer: No variables provided");
+  for (int c = 0; c < parameters.variables.front().size(); ++c) {
+    std::vector<Tensor>& tensors = parameters.tensors.emplace_back();
+    for (const Variable& variable : parameters.variables) tensors.emplace_back(variable[c]);
+  }
+  return parameters;
+}
+
 }  // namespace
 
 OptimizerCore::OptimizerCore(Strategy& strategy, std::vector<ParameterGroup> groups,
                              std::string type, MakeOptimizer make, const GradientOptions& options)
-    : strategy_(strategy.shared_core()),
+    : strategy_(core_of(strategy)),
       groups_(std::move(groups)),
       type_(std::move(type)),
       make_(std::move(make)),
-      options_(options) {
-  require_cross(strategy, "optimizer");
-  if (options_.bucket_bytes < 0 || options_.check_every < 0) {
-    throw InvalidUsage(
-        fmt::format("optimizer: {} is {}; it is 0 or more",
-                    options_.bucket_bytes < 0 ? "bucket_bytes" : "check_every",
-                    options_.bucket_bytes < 0 ? options_.bucket_bytes : options_.check_every));
-  }
-  for (const ParameterGroup& group : groups_) {
-    for (const Variable& variable : group.variables) {
-      if (number_of(variable) >= 0) {
-        throw InvalidUsage(
-            fmt::format("optimizer: variable {} is given twice; it would be stepped "
-                        "twice",
-                        variable.name()));
-      }
-      if (variable.state().core.get() != strategy_.get()) {
-        wrong_use(
-            fmt::format("Mixing different Strategy objects: optimizer of variable {}, which "
-                        "another strategy ({}) created",
-                        variable.name(), variable.state().core->name()));
-      }
-      parameters_.variables.push_back(variable);
-      const Variable& first = parameters_.variables.front();
-      if (variable.size() != first.size()) {
-        wrong_use(
-            fmt::format("optimizer: variable {} has {} copies, variable {} has {}: those of one "
-                        "optimizer must have as many; make one for each kind",
-                        first.name(), first.size(), variable.name(), variable.size()));
-      }
-    }
-  }
-  if (parameters_.variables.empty()) throw InvalidUsage("optimizer: No variables provided");
-  for (int c = 0; c < parameters_.variables.front().size(); ++c) {
-    std::vector<Tensor>& tensors_of_copy = parameters_.tensors.emplace_back();
-    for (const Variable& variable : parameters_.variables) {
-      tensors_of_copy.emplace_back(variable[c]);
-    }
-    std::vector<torch::optim::OptimizerParamGroup> own;
-    for (const ParameterGroup& group : groups_) {
-      std::vector<Tensor> tensors;
-      for (const Variable& variable : group.variables) tensors.emplace_back(variable[c]);
-      if (group.options) {
-        own.emplace_back(std::move(tensors), group.options->clone());
-      } else {
-        own.emplace_back(std::move(tensors));
-      }
-    }
-    auto copy = std::make_unique<Copy>(parameters_.variables.size());
-    copy->optimizer = make_(std::move(own));
-    for (const auto& group : copy->optimizer->param_groups()) {
-      copy->group_sizes.push_back(group.params().size());
-    }
-    copies_.push_back(std::move(copy));
-  }
+      options_(checked(options)),
+      parameters_(collect_parameters(*strategy_, groups_)),
+      copies_(make_copies()),
+      fixed_(*strategy_, parameters_),
+      written_(*strategy_, parameters_),
+      arrivals_(parameters_.tensors.size(), train::Arrivals(parameters_.variables.size())),
+      watches_(parameters_.tensors.begin(), parameters_.tensors.end()) {
+  for (const Copy& each : copies_) fixed_.add_groups_of(*each.optimizer);
   for (int p = 0; p < parameters_.count(); ++p) {
-    const Tensor& first = parameters_.on(0, p);
-    trainable_.push_back(first.requires_grad());
-    numbers_.emplace(first.unsafeGetTensorImpl(), p);
-  }
-  if (std::find(trainable_.begin(), trainable_.end(), true) == trainable_.end()) {
-    throw InvalidUsage(
-        fmt::format("optimizer: none of its {} variables is trainable (the first is {}): "
-                    "requires_grad is false for all. Unfreeze some before the optimizer is made",
-                    parameters_.count(), parameters_.variables.front().name()));
+    numbers_.emplace(parameters_.on(0, p).unsafeGetTensorImpl(), p);
   }
   copy_per_replica_ =
       copies() == strategy_->replicas() &&
@@ -114,16 +111,37 @@ OptimizerCore::OptimizerCore(Strategy& strategy, std::vector<ParameterGroup> gro
   sharers_ = std::vector<std::atomic<int>>(parameters_.variables.size());
   is_torchs_own_ = train::is_torchs_own(optimizer(0));
   check_parameters(Compare::made);
-  for (int c = 0; c < copies(); ++c) watch_parameters(c);
+  for (train::ParameterWatch& each : watches_) each.begin();
   exchange_ = strategy_->workers() != nullptr
                   ? train::bucket_exchange(*strategy_, parameters_, options_)
                   : train::local_exchange(*strategy_, parameters_);
   if (!is_copy_per_replica()) return;
+  hooks_.emplace(parameters_,
+                 train::GradientHooks::Callbacks{.before = [this](int r) { before_arrival(r); },
+                                                 .after = [this](int r, int p) { arrived(r, p); }});
   for (int r = 0; r < copies(); ++r) {
     for (int p = 0; p < parameters_.count(); ++p) {
-      if (parameters_.on(r, p).requires_grad()) copy(r).hooks.push_back(hook(r, p));
+      if (parameters_.on(r, p).requires_grad()) hooks_->add(r, p);
     }
   }
+}
+
+std::vector<OptimizerCore::Copy> OptimizerCore::make_copies() const {
+  std::vector<Copy> copies;
+  for (int c = 0; c < parameters_.variables.front().size(); ++c) {
+    std::vector<torch::optim::OptimizerParamGroup> own;
+    for (const ParameterGroup& group : groups_) {
+      std::vector<Tensor> tensors;
+      for (const Variable& variable : group.variables) tensors.emplace_back(variable[c]);
+      if (group.options) {
+        own.emplace_back(std::move(tensors), group.options->clone());
+      } else {
+        own.emplace_back(std::move(tensors));
+      }
+    }
+    copies.push_back({.optimizer = make_(std::move(own))});
+  }
+  return copies;
 }
 
 std::shared_ptr<OptimizerCore> OptimizerCore::create(Strategy& strategy,
@@ -150,7 +168,7 @@ void OptimizerCore::join() {
       wrong_use(fmt::format(
           "optimizer: parameter {} is {}'s, too, which is sending the gradients of a backward "
           "pass. Call its apply() or discard() before another optimizer is made",
-          parameters_.variables[static_cast<std::size_t>(p)].name(), other->describe()));
+          parameters_.name(p), other->describe()));
     }
   }
   for (const auto& other : list_->others(*this)) {
@@ -164,9 +182,7 @@ void OptimizerCore::join() {
 }
 
 OptimizerCore::~OptimizerCore() {
-  for (const auto& copy : copies_) {
-    for (const Hook& hook : copy->hooks) unhook(hook);
-  }
+  hooks_.reset();
   if (!list_) return;
   for (const auto& other : list_->others(*this)) {
     for (int p = 0; p < parameters_.count(); ++p) {
@@ -188,55 +204,12 @@ bool OptimizerCore::sends_during_backward() const {
 }
 
 bool OptimizerCore::has_arrivals() const {
-  return std::any_of(copies_.begin(), copies_.end(),
-                     [](const auto& copy) { return !copy->arrivals.order().empty(); });
-}
-
-class OptimizerCore::BeforeArrival : public torch::autograd::FunctionPreHook {
- public:
-  BeforeArrival(OptimizerCore& core, int replica) : core_(core), replica_(replica) {}
-  torch::autograd::variable_list operator()(
-      const torch::autograd::variable_list& gradients) override {
-    core_.before_arrival(replica_);
-    return gradients;
-  }
-
- private:
-  OptimizerCore& core_;
-  int replica_;
-};
-
-OptimizerCore::Hook OptimizerCore::hook(int replica, int parameter) {
-  // The variable itself keeps its accumulator only weakly.
-  std::shared_ptr<torch::autograd::Node> accumulator =
-      torch::autograd::impl::grad_accumulator(parameters_.on(replica, parameter));
-  using torch::autograd::variable_list;
-  const std::uintptr_t after =
-      accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
-          [this, replica, parameter](const variable_list& outputs, const variable_list&) {
-            arrived(replica, parameter);
-            return outputs;
-          }));
-  auto before = std::make_unique<BeforeArrival>(*this, replica);
-  const torch::autograd::FunctionPreHook* const key = before.get();
-  accumulator->add_pre_hook(std::move(before));
-  return {parameter, std::move(accumulator), after, key};
-}
-
-void OptimizerCore::unhook(const Hook& hook) {
-  hook.accumulator->del_post_hook(hook.after);
-  std::erase_if(hook.accumulator->pre_hooks(),
-                [&](const auto& each) { return each.get() == hook.before; });
+  return std::any_of(arrivals_.begin(), arrivals_.end(),
+                     [](const train::Arrivals& each) { return !each.order().empty(); });
 }
 
 void OptimizerCore::restore_hooks(int replica) {
-  for (Hook& own : copy(replica).hooks) {
-    const Tensor& parameter = parameters_.on(replica, own.parameter);
-    if (torch::autograd::impl::try_get_grad_accumulator(parameter) == own.accumulator) continue;
-    if (!parameter.requires_grad()) continue;
-    unhook(own);
-    own = hook(replica, own.parameter);
-  }
+  if (hooks_) hooks_->restore(replica);
 }
 
 // --- other optimizers of the strategy --------------------------------------------------------
@@ -269,7 +242,7 @@ void OptimizerCore::lose_passes_to(const OptimizerCore& other) {
   if (!is_copy_per_replica() || !other.is_copy_per_replica()) return;
   bool any = false;
   for (int r = 0; r < copies(); ++r) {
-    any = copy(r).arrivals.leave_behind(other.copy(r).arrivals.passes()) || any;
+    any = arrivals(r).leave_behind(other.arrivals_[static_cast<std::size_t>(r)].passes()) || any;
   }
   if (!any) return;
   left_by_ = fmt::format("the apply() of {}", other.describe());
@@ -281,8 +254,8 @@ void OptimizerCore::lose_gradients_to(const OptimizerCore& other, const char* by
   for (int p = 0; p < parameters_.count(); ++p) {
     if (!is_shared(p) || other.number_of(parameters_.on(0, p)) < 0) continue;
     for (int r = 0; r < copies(); ++r) {
-      if (!copy(r).arrivals.has(p)) continue;
-      copy(r).arrivals.lose(p);
+      if (!arrivals(r).has(p)) continue;
+      arrivals(r).lose(p);
       exchange_->forget(r, p);
       any = true;
     }
@@ -293,25 +266,23 @@ void OptimizerCore::lose_gradients_to(const OptimizerCore& other, const char* by
 void OptimizerCore::accept_step_of(const OptimizerCore& other) {
   for (int p = 0; p < parameters_.count(); ++p) {
     if (!is_shared(p) || other.number_of(parameters_.on(0, p)) < 0) continue;
-    for (int c = 0; c < copies(); ++c) {
-      copy(c).watch.accept(parameters_.tensors[static_cast<std::size_t>(c)], p);
-    }
+    for (train::ParameterWatch& each : watches_) each.accept(p);
   }
 }
 
 void OptimizerCore::before_arrival(int replica) {
-  if (copy(replica).arrivals.any_left_behind()) drop_left_behind(replica);
+  if (arrivals(replica).any_left_behind()) drop_left_behind(replica);
 }
 
 void OptimizerCore::drop_left_behind(int replica) {
-  Copy& own = copy(replica);
-  if (own.arrivals.any_waiting() && sends_during_backward()) {
+  train::Arrivals& own = arrivals(replica);
+  if (own.any_waiting() && sends_during_backward()) {
     wrong_use(
         fmt::format("a second backward pass before apply(): gradients of two passes, one of which "
                     "{} has used, are on their way. Step or discard() after each pass{}",
                     left_by_, others_text()));
   }
-  for (const int p : own.arrivals.take_left_behind()) {
+  for (const int p : own.take_left_behind()) {
     parameters_.on(replica, p).mutable_grad() = Tensor();
     exchange_->forget(replica, p);
     if (warned_of_left_.exchange(true)) continue;
@@ -320,7 +291,7 @@ void OptimizerCore::drop_left_behind(int replica) {
         "begins. To let passes add up use accumulate(); not to compute it, name the other "
         "optimizer's parameters in backward(inputs=...), or freeze these meanwhile "
         "(requires_grad_(false))",
-        describe(), parameters_.variables[static_cast<std::size_t>(p)].name(), left_by_);
+        describe(), parameters_.name(p), left_by_);
   }
 }
 
@@ -350,88 +321,46 @@ void OptimizerCore::on_copies(const std::function<void(int)>& work) {
 }
 
 void OptimizerCore::arrived(int replica, int parameter) {
-  Copy& own = copy(replica);
+  train::Arrivals& own = arrivals(replica);
   const std::int64_t pass = list_->pass_of(replica);
-  own.arrivals.note_pass(pass);
-  if (own.accumulating > 0) {
-    // Not counted: a later pass, or the step, finds the gradient where it is.
-    return;
-  }
+  own.note_pass(pass);
+  // An accumulated gradient does not count: a later pass, or the step, finds it in `.grad`.
+  if (copy(replica).accumulating > 0) return;
   if (!parameters_.on(replica, parameter).grad().defined()) return;  // a function gave none
-  if (own.arrivals.has(parameter)) {
+  if (own.has(parameter)) {
     wrong_use(fmt::format(
         "a second backward pass before apply(): the gradient of {} has arrived already and may be "
         "on its way. Step after each pass, or let passes add up inside of `auto scope = "
         "optimizer.accumulate();`. After an exception in a step call reset() first{}",
-        parameters_.variables[static_cast<std::size_t>(parameter)].name(), others_text()));
+        parameters_.name(parameter), others_text()));
   }
-  check_shape(replica, parameter);
-  check_type(replica, parameter);
-  if (own.arrivals.order().empty()) report_change(replica);
-  own.arrivals.add(parameter, pass);
+  fixed_.require_shape(replica, parameter);
+  fixed_.require_same_type(replica, parameter);
+  if (own.order().empty()) report_change(replica);
+  own.add(parameter, pass);
   look_at_own(replica, parameter, parameters_.on(replica, parameter).grad());
-  // Where two optimizers have a parameter, the one that steps first takes its gradient.
+  // The gradient of a shared parameter belongs to the optimizer that steps first.
   if (all_sharers_.load() == 0) exchange_->arrived(replica, parameter);
-  const bool sampled =
-      strategy_->replicas_in_sync() > 1 && !warned_of_written_.load() && !sends_during_backward();
-  own.samples[static_cast<std::size_t>(parameter)] =
-      sampled ? train::GradientSample(parameters_.on(replica, parameter).grad())
-              : train::GradientSample();
+  if (sends_during_backward()) {
+    written_.drop_sample(replica, parameter);
+  } else {
+    written_.take_sample(replica, parameter);
+  }
 }
 
 void OptimizerCore::report_change(int replica) {
-  Copy& own = copy(replica);
-  own.reported = own.changed ||
-                 (!own.evaluating &&
-                  own.watch.has_changed(parameters_.tensors[static_cast<std::size_t>(replica)]));
-  exchange_->report_change(replica, own.reported);
-}
-
-void OptimizerCore::check_type(int replica, int parameter) const {
-  const auto number = static_cast<std::size_t>(parameter);
-  const at::ScalarType now = parameters_.on(replica, parameter).scalar_type();
-  if (types_.empty() || types_[number] == now) return;
-  wrong_use(fmt::format(
-      "apply: parameter {} was {} in the optimizer's first step and is {} now. Convert the module "
-      "(to()) on every copy of every worker before the first step, or make another optimizer",
-      parameters_.variables[number].name(), c10::toString(types_[number]), c10::toString(now)));
-}
-
-// A group that was added to one of torch's optimizers has gradients that are not summed.
-void OptimizerCore::check_groups(int replica) const {
-  const auto& own = optimizer(replica).param_groups();
-  const std::vector<std::size_t>& made_with = copy(replica).group_sizes;
-  const bool same =
-      std::equal(own.begin(), own.end(), made_with.begin(), made_with.end(),
-                 [](const auto& group, std::size_t size) { return group.params().size() == size; });
-  if (same) return;
-  wrong_use(fmt::format(
-      "apply: replica {}'s {} has other parameter groups than it was made with ({} of them, now "
-      "{}): add_param_group() on local() adds parameters whose gradients are not summed over the "
-      "replicas. Make another optimizer with all groups (ParameterGroup)",
-      strategy_->first_replica() + replica, type_, made_with.size(), own.size()));
-}
-
-void OptimizerCore::check_shape(int replica, int parameter) const {
-  const Tensor& own = parameters_.on(replica, parameter);
-  if (own.grad().sizes() == own.sizes()) return;
-  throw InvalidUsage(
-      fmt::format("the gradient of {} is {}, the parameter {}: something of another "
-                  "shape was put into .grad",
-                  parameters_.variables[static_cast<std::size_t>(parameter)].name(),
-                  tensor::shape_text(own.grad()), tensor::shape_text(own)));
+  exchange_->report_change(replica, watch(replica).report());
 }
 
 void OptimizerCore::begin_accumulation(int replica) {
   require_copy_per_replica("accumulate");
-  Copy& own = copy(replica);
-  if (own.arrivals.any_left_behind()) drop_left_behind(replica);
-  if (!own.arrivals.order().empty()) {
+  before_arrival(replica);
+  if (!arrivals(replica).order().empty()) {
     wrong_use(
         "accumulate() after a backward pass outside of it: its gradients may be on their way; "
         "begin the scope before the first pass of a step");
   }
-  ++own.accumulating;
+  ++copy(replica).accumulating;
 }
 
 void OptimizerCore::end_accumulation(int replica) noexcept { --copy(replica).accumulating; }
@@ -448,40 +377,26 @@ tensor::ReplicaGenerator* OptimizerCore::step_generator(int index) {
   return generator.get();
 }
 
-void OptimizerCore::begin_evaluations(int replica) { copy(replica).evaluating = true; }
-
-void OptimizerCore::end_evaluations(int replica) {
-  watch_parameters(replica);
-  copy(replica).evaluating = false;
-}
-
 void OptimizerCore::check_complete(int replica) {
-  const Copy& own = copy(replica);
-  if (own.accumulating > 0) {
+  if (copy(replica).accumulating > 0) {
     wrong_use("apply() inside of an accumulation: end its scope first");
   }
   restore_hooks(replica);
-  check_groups(replica);
+  fixed_.require_same_groups(replica, optimizer(replica), type_);
   std::string missing;
   bool lost = false;  // the missing one
   bool any = false;
   for (int p = 0; p < parameters_.count(); ++p) {
     const Tensor& parameter = parameters_.on(replica, p);
-    const Variable& variable = parameters_.variables[static_cast<std::size_t>(p)];
-    if (parameter.requires_grad() != trainable_[static_cast<std::size_t>(p)]) {
-      wrong_use(
-          fmt::format("apply: parameter {} was {} when the optimizer was made and is not so any "
-                      "more; make another optimizer after freezing or unfreezing",
-                      variable.name(), parameter.requires_grad() ? "frozen" : "trainable"));
-    }
+    fixed_.require_trainable_as_made(replica, p);
     if (!parameter.requires_grad()) continue;
     if (parameter.grad().defined()) {
-      check_shape(replica, p);
-      check_type(replica, p);
+      fixed_.require_shape(replica, p);
+      fixed_.require_same_type(replica, p);
       any = true;
     } else if (missing.empty()) {
-      missing = variable.name();
-      lost = own.arrivals.has_lost(p);
+      missing = parameters_.name(p);
+      lost = arrivals(replica).has_lost(p);
     }
   }
   if (lost && !options_.allow_unused) {
@@ -499,7 +414,7 @@ void OptimizerCore::check_complete(int replica) {
         "it (requires_grad_(false)), or say GradientOptions{{.allow_unused = true}}",
         missing, strategy_->first_replica() + replica));
   }
-  warn_of_written_gradients(replica);
+  written_.warn_of_writes(replica, arrivals(replica).order(), describe());
 }
 
 KeptGradients OptimizerCore::keep_defined(const GradientsAndVariables& pairs) const {
@@ -533,29 +448,24 @@ void OptimizerCore::reduce_gradients(Here here) {
   }
   const bool sent = sends_during_backward();
   for (int r = 0; r < copies(); ++r) {
-    Copy& own = copy(r);
-    if (sent && own.arrivals.order().empty() != copy(0).arrivals.order().empty()) {
+    const bool has_arrived = !arrivals(r).order().empty();
+    if (sent && has_arrived == arrivals(0).order().empty()) {
       wrong_use(fmt::format(
           "apply: replica {} steps with the gradients of another pass than replica {}: {} has used "
           "the pass before. All replicas call the same backward passes",
           strategy_->first_replica() + r, strategy_->first_replica(), left_by_));
     }
-    // Else the first arrival has reported it. Of passes that were accumulated nothing has arrived.
-    if (!sent || own.arrivals.order().empty()) report_change(r);
-    gathered.changed.push_back(own.reported);
-    // A change that came after the flag had left is told with the next step.
-    own.changed = !own.evaluating && !own.reported &&
-                  own.watch.has_changed(parameters_.tensors[static_cast<std::size_t>(r)]);
+    // If gradients were sent, the first arrival has reported it. Accumulated gradients do not
+    // arrive.
+    if (!sent || !has_arrived) report_change(r);
+    gathered.changed.push_back(watch(r).has_reported());
+    watch(r).note_late_change();
   }
   for (const auto& other : list_->others(*this)) other->lose_passes_to(*this);
-  gathered.order = copy(0).arrivals.order();
+  gathered.order = arrivals(0).order();
   if (options_.non_finite == NonFinite::error) on_copies([&](int c) { look_at_rest(c); });
   const bool changed = exchange_->finish(gathered);
-  if (types_.empty()) {
-    for (int p = 0; p < parameters_.count(); ++p) {
-      types_.push_back(parameters_.on(0, p).scalar_type());
-    }
-  }
+  fixed_.fix_types();
   forget_arrivals();
   if (!changed) return;
   try {
@@ -567,29 +477,9 @@ void OptimizerCore::reduce_gradients(Here here) {
 }
 
 void OptimizerCore::forget_arrivals() {
-  for (const auto& copy : copies_) {
-    copy->arrivals.forget_all();
-    copy->reported = false;
-  }
+  for (train::Arrivals& each : arrivals_) each.forget_all();
+  for (train::ParameterWatch& each : watches_) each.forget_report();
   left_by_.clear();
-}
-
-// A program that clips each replica's gradients before they are summed is not to do so unawares.
-void OptimizerCore::warn_of_written_gradients(int replica) {
-  if (strategy_->replicas_in_sync() == 1 || warned_of_written_.load()) return;
-  const Copy& own = copy(replica);
-  for (const int p : own.arrivals.order()) {
-    const train::GradientSample& sample = own.samples[static_cast<std::size_t>(p)];
-    if (!sample.was_written(parameters_.on(replica, p).grad())) continue;
-    if (warned_of_written_.exchange(true)) return;
-    log_warning(
-        "{}: something was written to .grad of {} between backward and apply(), on replica {}: "
-        "what each replica has there is summed. clip_grad_norm_ clips one replica's gradients "
-        "then, not their sum; to clip the sum say apply(replica, {{.clip_grad_norm = ...}})",
-        describe(), parameters_.variables[static_cast<std::size_t>(p)].name(),
-        strategy_->first_replica() + replica);
-    return;
-  }
 }
 
 void OptimizerCore::bind_gradients() {
@@ -743,7 +633,7 @@ void OptimizerCore::look_at_own(int replica, int parameter, const Tensor& gradie
 void OptimizerCore::look_at_rest(int replica) {
   for (int p = 0; p < parameters_.count(); ++p) {
     const Tensor& gradient = parameters_.on(replica, p).grad();
-    if (copy(replica).arrivals.has(p)) continue;
+    if (arrivals(replica).has(p)) continue;
     if (gradient.defined()) {
       look_at_own(replica, p, gradient);
     } else {
@@ -781,7 +671,7 @@ void OptimizerCore::require_finite(When when) {
   throw DataError(fmt::format(
       "after {} steps the gradient of {}, summed over the replicas, is not finite: {}. "
       "{}. Look at the loss and its inputs, or lower the learning rate{}",
-      iterations(), parameters_.variables[static_cast<std::size_t>(first)].name(), what,
+      iterations(), parameters_.name(first), what,
       when == When::before_step ? "No copy was changed"
                                 : "The step had begun, so the parameters may have moved",
       when == When::before_step ? ", or say GradientOptions{.non_finite = NonFinite::skip}" : ""));
@@ -797,14 +687,10 @@ void OptimizerCore::take_step(Bound bound) {
       optimizer(c).step();
     }
     clear_gradients(c);
-    watch_parameters(c);
+    watch(c).begin();
   });
   exchange_->release();
   count_step();
-}
-
-void OptimizerCore::watch_parameters(int index) {
-  copy(index).watch.begin(parameters_.tensors[static_cast<std::size_t>(index)]);
 }
 
 void OptimizerCore::count_step() {
@@ -828,19 +714,10 @@ void OptimizerCore::discard() {
   forget_arrivals();
   forget_looks();
   list_->end_passes();
-  for (int c = 0; c < copies(); ++c) {
-    if (std::exchange(copy(c).evaluating, false)) watch_parameters(c);
-  }
+  for (train::ParameterWatch& each : watches_) each.cancel_evaluations();
   for (const auto& other : list_->others(*this)) {
     other->lose_gradients_to(*this, "the discard()");
   }
-}
-
-int OptimizerCore::number_of(const Variable& variable) const {
-  for (int p = 0; p < parameters_.count(); ++p) {
-    if (&parameters_.variables[static_cast<std::size_t>(p)].state() == &variable.state()) return p;
-  }
-  return -1;
 }
 
 void OptimizerCore::check_given(const PerReplica<Tensor>& gradient,
@@ -866,7 +743,7 @@ void OptimizerCore::distributed_apply(const ReplicaGradientsAndVariables& pairs)
   if (pairs.empty()) throw InvalidUsage("apply_gradients: No variables provided");
   std::vector<int> numbers;
   for (const auto& [gradient, variable] : pairs) {
-    const int number = number_of(variable);
+    const int number = parameters_.number_of(variable);
     if (number < 0) {
       throw InvalidUsage(
           fmt::format("apply_gradients: variable {} is none of this optimizer's", variable.name()));
@@ -900,10 +777,9 @@ void OptimizerCore::distributed_apply(const ReplicaGradientsAndVariables& pairs)
 
 // Gradients given by hand do not go through the exchange, which tells the other workers.
 void OptimizerCore::require_equal_if_changed() {
-  std::int64_t changed = 0;
-  for (int c = 0; c < copies(); ++c) {
-    changed += copy(c).watch.has_changed(parameters_.tensors[static_cast<std::size_t>(c)]) ? 1 : 0;
-  }
+  std::int64_t changed =
+      std::count_if(watches_.begin(), watches_.end(),
+                    [](const train::ParameterWatch& each) { return each.has_changed(); });
   if (Workers* workers = strategy_->workers()) {
     workers->sum(std::span(&changed, 1), "changed parameters");
   }

@@ -13,21 +13,21 @@
 // gradients given by hand take a step, which each copy takes once.
 #pragma once
 
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/function_hook.h>
-
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "lockstep/optimizer.h"
 #include "train/arrivals.h"
+#include "train/fixed_properties.h"
 #include "train/gradient_exchange.h"
-#include "train/gradient_sample.h"
+#include "train/gradient_hooks.h"
 #include "train/optimizer_list.h"
 #include "train/parameter_watch.h"
+#include "train/written_gradients.h"
 
 namespace lockstep::detail {
 
@@ -52,7 +52,7 @@ class OptimizerCore {
   [[nodiscard]] StrategyCore& strategy() const noexcept { return *strategy_; }
   [[nodiscard]] int copies() const noexcept { return static_cast<int>(copies_.size()); }
   [[nodiscard]] torch::optim::Optimizer& optimizer(int copy) const {
-    return *copies_[static_cast<std::size_t>(copy)]->optimizer;
+    return *copies_[static_cast<std::size_t>(copy)].optimizer;
   }
   /// The copy that a replica reads and writes.
   [[nodiscard]] int copy_of(int replica) const noexcept {
@@ -67,8 +67,7 @@ class OptimizerCore {
 
   /// InvalidUsage if replicas share copies.
   void require_copy_per_replica(const char* method) const;
-  /// A parameter that was loaded or converted (torch::load, to()) accumulates its gradient in
-  /// another place, which has no hook yet.
+  /// See GradientHooks::restore().
   void restore_hooks(int replica);
   /// InvalidUsage naming a trainable parameter that has no gradient.
   void check_complete(int replica);
@@ -81,9 +80,9 @@ class OptimizerCore {
   /// strategy's seed, of the optimizer and of the number of the step. Null for torch's own, which
   /// draw nothing.
   [[nodiscard]] tensor::ReplicaGenerator* step_generator(int copy);
-  /// Between these the optimizer itself changes the parameters, by and by.
-  void begin_evaluations(int replica);
-  void end_evaluations(int replica);
+  /// See ParameterWatch.
+  void begin_evaluations(int replica) { watch(replica).begin_evaluations(); }
+  void end_evaluations(int replica) { watch(replica).end_evaluations(); }
 
   // By one thread, while the replicas wait.
 
@@ -117,32 +116,21 @@ class OptimizerCore {
   [[nodiscard]] std::string explain() const;
 
  private:
-  struct Hook {
-    int parameter;
-    std::shared_ptr<torch::autograd::Node> accumulator;
-    std::uintptr_t after;
-    const torch::autograd::FunctionPreHook* before;
-  };
   struct Copy {
-    explicit Copy(std::size_t parameters) : arrivals(parameters), samples(parameters) {}
-
     std::unique_ptr<torch::optim::Optimizer> optimizer;
-    std::unique_ptr<tensor::ReplicaGenerator> generator;  // of steps; null: torch's own optimizer
-    std::vector<std::size_t> group_sizes;                 // of `optimizer` when it was made
-    std::vector<Hook> hooks;                              // of trainable parameters
-    train::Arrivals arrivals;
-    std::vector<train::GradientSample> samples;  // by parameter, when its gradient arrived
-    train::ParameterWatch watch;
-    bool evaluating = false;  // the optimizer itself changes the parameters
-    bool reported = false;    // the exchange was told of a change since the last step
-    bool changed = false;     // one that came too late to be told
-    int accumulating = 0;     // living Accumulations, which alone count it
+    std::unique_ptr<tensor::ReplicaGenerator> generator = {};  // of steps; null for torch's own
+    int accumulating = 0;                                      // living Accumulations
   };
-  class BeforeArrival;
 
   /// Tells the living optimizers of the strategy, and hears of them.
   void join();
-  [[nodiscard]] Copy& copy(int index) const { return *copies_[static_cast<std::size_t>(index)]; }
+  [[nodiscard]] Copy& copy(int index) { return copies_[static_cast<std::size_t>(index)]; }
+  [[nodiscard]] train::Arrivals& arrivals(int copy) {
+    return arrivals_[static_cast<std::size_t>(copy)];
+  }
+  [[nodiscard]] train::ParameterWatch& watch(int copy) {
+    return watches_[static_cast<std::size_t>(copy)];
+  }
   [[nodiscard]] std::string describe() const;
   /// "; the other optimizers ..." for messages; empty if there are none.
   [[nodiscard]] std::string others_text() const;
@@ -166,25 +154,19 @@ class OptimizerCore {
   void drop_left_behind(int replica);
   void arrived(int replica, int parameter);
   void report_change(int replica);
-  void check_groups(int replica) const;
-  void check_type(int replica, int parameter) const;
-  void watch_parameters(int copy);
   void require_equal_if_changed();
   void bind_gradients();
   void separate_gradients();
-  void warn_of_written_gradients(int replica);
   [[nodiscard]] GradientsAndVariables sums() const;
   [[nodiscard]] double norm_of_sums();
   void forget_arrivals();
-  Hook hook(int replica, int parameter);
-  static void unhook(const Hook& hook);
+  [[nodiscard]] std::vector<Copy> make_copies() const;
   void compare_workers() const;
   void clip(const ApplyOptions& options);
   [[nodiscard]] bool is_copy_per_replica() const noexcept { return copy_per_replica_; }
   /// Each copy's part of the work on a lane of its own, as far as there are lanes.
   void on_copies(const std::function<void(int)>& work);
   void clear_gradients(int copy);
-  void check_shape(int replica, int parameter) const;
   /// The first parameter whose sum is not finite, or -1.
   [[nodiscard]] int first_non_finite();
   /// With NonFinite::error: remembers whether a replica's own gradient is finite.
@@ -197,7 +179,6 @@ class OptimizerCore {
   [[nodiscard]] Look look_at_sums(const ApplyOptions& options);
   enum class Bound { no, yes };  // are the sums what `.grad` is?
   void take_step(Bound bound);
-  [[nodiscard]] int number_of(const Variable& variable) const;
   /// InvalidUsage for a gradient of another shape than its variable, or one that is being sent.
   void check_given(const PerReplica<Tensor>& gradient, const Variable& variable) const;
 
@@ -208,8 +189,6 @@ class OptimizerCore {
   GradientOptions options_;
   Observer observer_;
   train::Parameters parameters_;
-  std::vector<bool> trainable_;                   // by parameter, when this was made
-  std::vector<at::ScalarType> types_;             // by parameter, in the first step
   std::map<const at::TensorImpl*, int> numbers_;  // of the first copy's tensors
   std::vector<std::atomic<int>> sharers_;         // by parameter: other optimizers that have it
   std::atomic<int> all_sharers_ = 0;              // the sum of sharers_
@@ -218,14 +197,18 @@ class OptimizerCore {
   bool is_torchs_own_ = false;  // its steps draw nothing and leave `.grad` as it is
   std::string left_by_;         // which optimizer has used the pass, or the gradients
   std::atomic<bool> warned_of_left_ = false;
-  std::atomic<bool> warned_of_written_ = false;
   StepResult result_;
+  std::vector<Copy> copies_;
+  train::FixedProperties fixed_;
+  train::WrittenGradients written_;
+  std::vector<train::Arrivals> arrivals_;       // by copy
+  std::vector<train::ParameterWatch> watches_;  // by copy
   bool copy_per_replica_ = false;
-  std::vector<std::unique_ptr<Copy>> copies_;
   std::vector<std::vector<char>> not_finite_;  // [local replica][parameter]: its own gradient
   std::unique_ptr<train::GradientExchange> exchange_;
   std::atomic<std::int64_t> iterations_ = 0;
   std::atomic<std::int64_t> skipped_ = 0;
+  std::optional<train::GradientHooks> hooks_;  // none if replicas share copies; destroyed first
 };
 
 }  // namespace lockstep::detail

@@ -1,6 +1,14 @@
-// ParameterWatch: whether something other than the optimizer has changed the parameters of a copy
-// since its last step: written to them, or given them other memory (torch::load, Module::to). A
-// write through data() counts no version and is not seen.
+// ParameterWatch: finds out whether something other than the optimizer has changed the parameters
+// of one copy since its last step. A change is a write to a parameter, or new memory for it
+// (torch::load, Module::to). A write through data() counts no version and is not seen.
+//
+// The workers learn of a change with the gradients of a step:
+//   1. begin()             the optimizer has stepped; later changes count
+//   2. report()            the answer that is sent with the gradients
+//   3. note_late_change()  a change after report() is kept for the report of the next step
+//   4. forget_report()     the step is over or was discarded
+//
+// Threads: the replica's own, or one thread while the replicas wait.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +20,27 @@ namespace lockstep::train {
 
 class ParameterWatch {
  public:
-  /// From here on.
-  void begin(const std::vector<Tensor>& parameters) {
-    seen_.clear();
-    for (const Tensor& parameter : parameters) seen_.push_back(look_at(parameter));
-  }
-  /// Another optimizer has stepped this one.
-  void accept(const std::vector<Tensor>& parameters, int number) {
-    const auto i = static_cast<std::size_t>(number);
-    seen_[i] = look_at(parameters[i]);
-  }
-  [[nodiscard]] bool has_changed(const std::vector<Tensor>& parameters) const {
-    for (std::size_t i = 0; i < seen_.size(); ++i) {
-      if (look_at(parameters[i]) != seen_[i]) return true;
-    }
-    return false;
-  }
+  /// The parameters of the copy, which outlive this. Without begin() nothing counts as changed.
+  explicit ParameterWatch(const std::vector<Tensor>& parameters) : parameters_(parameters) {}
+
+  /// Accepts all parameters as they are.
+  void begin();
+  /// Accepts this parameter as it is: another optimizer has stepped it.
+  void accept(int parameter);
+  [[nodiscard]] bool has_changed() const;
+
+  /// Between these the optimizer itself changes the parameters to evaluate a loss, so no change is
+  /// reported. end_evaluations() accepts the parameters as they are.
+  void begin_evaluations() noexcept { evaluating_ = true; }
+  void end_evaluations();
+  /// end_evaluations() if evaluations have begun.
+  void cancel_evaluations();
+
+  /// Decides what this step reports, and returns it.
+  bool report();
+  [[nodiscard]] bool has_reported() const noexcept { return reported_; }
+  void note_late_change();
+  void forget_report() noexcept { reported_ = false; }
 
  private:
   struct Look {
@@ -35,14 +48,13 @@ class ParameterWatch {
     std::uint32_t version = 0;
     bool operator==(const Look&) const = default;
   };
+  static Look look_at(const Tensor& parameter);
 
-  static Look look_at(const Tensor& parameter) {
-    const at::TensorImpl& impl = *parameter.unsafeGetTensorImpl();
-    return {impl.has_storage() ? impl.storage().data() : nullptr,
-            impl.version_counter().current_version()};
-  }
-
-  std::vector<Look> seen_;  // by parameter
+  const std::vector<Tensor>& parameters_;
+  std::vector<Look> seen_;   // by parameter
+  bool evaluating_ = false;  // the optimizer itself changes the parameters
+  bool reported_ = false;    // this step reports a change
+  bool late_ = false;        // a change came after the report of the last step
 };
 
 }  // namespace lockstep::train
