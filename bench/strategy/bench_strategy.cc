@@ -202,6 +202,7 @@ int run(Memory memory) {
 
 int main(int argc, char** argv) {
   using lockstep::bench::Memory;
+  lockstep::choose_blas_kernels(argv);
   const bool defaults = argc == 2 && std::string_view(argv[1]) == "--defaults";
   if (argc > 1 && !defaults) {
     std::fprintf(stderr, "usage: bench_strategy [--defaults]\n");

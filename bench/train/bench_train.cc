@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -16,6 +17,7 @@
 #include "bench/support/paired_json.h"
 #include "bench/train/field.h"
 #include "bench/train/rows.h"
+#include "sys/openblas_kernels.h"
 
 namespace lockstep::bench::train {
 namespace {
@@ -181,7 +183,14 @@ int guarded(const Arguments& arguments) {
   }
 }
 
+/// For all contestants alike: OpenBLAS reads it when it is loaded.
+void choose_kernels_of_contestants() {
+  const std::string kernels = sys::better_openblas_kernels_here();
+  if (!kernels.empty()) ::setenv(sys::kOpenblasKernels, kernels.c_str(), 1);
+}
+
 int main_of(int argc, char** argv) {
+  choose_kernels_of_contestants();
   Arguments arguments;
   CLI::App app("Training steps of two replicas beside PyTorch DDP and unconnected processes.");
   describe(app, arguments);
