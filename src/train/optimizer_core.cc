@@ -96,9 +96,6 @@ OptimizerCore::OptimizerCore(Strategy& strategy, std::vector<ParameterGroup> gro
       arrivals_(parameters_.tensors.size(), train::Arrivals(parameters_.variables.size())),
       watches_(parameters_.tensors.begin(), parameters_.tensors.end()) {
   for (const Copy& each : copies_) fixed_.add_groups_of(*each.optimizer);
-  for (int p = 0; p < parameters_.count(); ++p) {
-    numbers_.emplace(parameters_.on(0, p).unsafeGetTensorImpl(), p);
-  }
   copy_per_replica_ =
       copies() == strategy_->replicas() &&
       (copies() == 1 || std::all_of(parameters_.variables.begin(), parameters_.variables.end(),
@@ -108,17 +105,21 @@ OptimizerCore::OptimizerCore(Strategy& strategy, std::vector<ParameterGroup> gro
                                     }));
   forget_looks();
   compare_workers();
-  sharers_ = std::vector<std::atomic<int>>(parameters_.variables.size());
   is_torchs_own_ = train::is_torchs_own(optimizer(0));
   check_parameters(Compare::made);
   for (train::ParameterWatch& each : watches_) each.begin();
   exchange_ = strategy_->workers() != nullptr
                   ? train::bucket_exchange(*strategy_, parameters_, options_)
                   : train::local_exchange(*strategy_, parameters_);
+  sharing_.emplace(OptimizerSharing::Shared{.parameters = parameters_,
+                                            .exchange = *exchange_,
+                                            .arrivals = arrivals_,
+                                            .watches = watches_},
+                   type_);
   if (!is_copy_per_replica()) return;
-  hooks_.emplace(parameters_,
-                 train::GradientHooks::Callbacks{.before = [this](int r) { before_arrival(r); },
-                                                 .after = [this](int r, int p) { arrived(r, p); }});
+  hooks_.emplace(parameters_, train::GradientHooks::Callbacks{
+                                  .before = [this](int r) { sharing_->before_arrival(r); },
+                                  .after = [this](int r, int p) { arrived(r, p); }});
   for (int r = 0; r < copies(); ++r) {
     for (int p = 0; p < parameters_.count(); ++p) {
       if (parameters_.on(r, p).requires_grad()) hooks_->add(r, p);
@@ -152,147 +153,15 @@ std::shared_ptr<OptimizerCore> OptimizerCore::create(Strategy& strategy,
                                               std::move(make), options);
   std::shared_ptr<OptimizerList>& list = core->strategy().optimizers();
   if (!list) list = std::make_shared<OptimizerList>(core->strategy().replicas());
-  core->list_ = list;
-  core->join();
-  core->number_ = static_cast<std::uint64_t>(list->add(core));
+  core->sharing_->join(list);
+  // Living as long as the core is.
+  core->number_ = static_cast<std::uint64_t>(
+      list->add(std::shared_ptr<OptimizerSharing>(core, &*core->sharing_)));
   return core;
-}
-
-void OptimizerCore::join() {
-  for (const auto& other : list_->others(*this)) {
-    for (int p = 0; p < parameters_.count(); ++p) {
-      const int theirs = other->number_of(parameters_.on(0, p));
-      if (theirs < 0) continue;
-      if (!other->sends_during_backward() || !other->has_arrivals()) continue;
-      list_.reset();  // not joined
-      wrong_use(fmt::format(
-          "optimizer: parameter {} is {}'s, too, which is sending the gradients of a backward "
-          "pass. Call its apply() or discard() before another optimizer is made",
-          parameters_.name(p), other->describe()));
-    }
-  }
-  for (const auto& other : list_->others(*this)) {
-    for (int p = 0; p < parameters_.count(); ++p) {
-      const int theirs = other->number_of(parameters_.on(0, p));
-      if (theirs < 0) continue;
-      add_sharers(p, 1);
-      other->add_sharers(theirs, 1);
-    }
-  }
-}
-
-OptimizerCore::~OptimizerCore() {
-  hooks_.reset();
-  if (!list_) return;
-  for (const auto& other : list_->others(*this)) {
-    for (int p = 0; p < parameters_.count(); ++p) {
-      const int theirs = other->number_of(parameters_.on(0, p));
-      if (theirs >= 0) other->add_sharers(theirs, -1);
-    }
-  }
-}
-
-void OptimizerCore::add_sharers(int parameter, int count) {
-  sharers_[static_cast<std::size_t>(parameter)] += count;
-  all_sharers_ += count;
-}
-
-// The step of another optimizer may take the gradient of a shared parameter, so it must not be
-// under way. The others of its bucket wait with it.
-bool OptimizerCore::sends_during_backward() const {
-  return all_sharers_.load() == 0 && exchange_->sends_during_backward();
-}
-
-bool OptimizerCore::has_arrivals() const {
-  return std::any_of(arrivals_.begin(), arrivals_.end(),
-                     [](const train::Arrivals& each) { return !each.order().empty(); });
 }
 
 void OptimizerCore::restore_hooks(int replica) {
   if (hooks_) hooks_->restore(replica);
-}
-
-// --- other optimizers of the strategy --------------------------------------------------------
-
-int OptimizerCore::number_of(const Tensor& tensor) const {
-  const auto found = numbers_.find(tensor.unsafeGetTensorImpl());
-  return found != numbers_.end() ? found->second : -1;
-}
-
-std::string OptimizerCore::describe() const {
-  const std::string first = parameters_.variables.front().name();
-  const int rest = parameters_.count() - 1;
-  return rest == 0 ? fmt::format("{} over {}", type_, first)
-                   : fmt::format("{} over {} and {} more", type_, first, rest);
-}
-
-std::string OptimizerCore::others_text() const {
-  std::vector<std::string> names;
-  for (const auto& other : list_->others(*this)) names.push_back(other->describe());
-  if (names.empty()) return "";
-  return fmt::format(
-      ". If the pass was meant for another optimizer ({}), keep it from these parameters: name its "
-      "own in backward(inputs=...), freeze these meanwhile (requires_grad_(false)), or call "
-      "discard() after it",
-      fmt::join(names, "; "));
-}
-
-void OptimizerCore::lose_passes_to(const OptimizerCore& other) {
-  lose_gradients_to(other, "the apply()");
-  if (!is_copy_per_replica() || !other.is_copy_per_replica()) return;
-  bool any = false;
-  for (int r = 0; r < copies(); ++r) {
-    any = arrivals(r).leave_behind(other.arrivals_[static_cast<std::size_t>(r)].passes()) || any;
-  }
-  if (!any) return;
-  left_by_ = fmt::format("the apply() of {}", other.describe());
-  if (sends_during_backward()) exchange_->settle();
-}
-
-void OptimizerCore::lose_gradients_to(const OptimizerCore& other, const char* by) {
-  bool any = false;
-  for (int p = 0; p < parameters_.count(); ++p) {
-    if (!is_shared(p) || other.number_of(parameters_.on(0, p)) < 0) continue;
-    for (int r = 0; r < copies(); ++r) {
-      if (!arrivals(r).has(p)) continue;
-      arrivals(r).lose(p);
-      exchange_->forget(r, p);
-      any = true;
-    }
-  }
-  if (any) left_by_ = fmt::format("{} of {}", by, other.describe());
-}
-
-void OptimizerCore::accept_step_of(const OptimizerCore& other) {
-  for (int p = 0; p < parameters_.count(); ++p) {
-    if (!is_shared(p) || other.number_of(parameters_.on(0, p)) < 0) continue;
-    for (train::ParameterWatch& each : watches_) each.accept(p);
-  }
-}
-
-void OptimizerCore::before_arrival(int replica) {
-  if (arrivals(replica).any_left_behind()) drop_left_behind(replica);
-}
-
-void OptimizerCore::drop_left_behind(int replica) {
-  train::Arrivals& own = arrivals(replica);
-  if (own.any_waiting() && sends_during_backward()) {
-    wrong_use(
-        fmt::format("a second backward pass before apply(): gradients of two passes, one of which "
-                    "{} has used, are on their way. Step or discard() after each pass{}",
-                    left_by_, others_text()));
-  }
-  for (const int p : own.take_left_behind()) {
-    parameters_.on(replica, p).mutable_grad() = Tensor();
-    exchange_->forget(replica, p);
-    if (warned_of_left_.exchange(true)) continue;
-    log_info(
-        "{}: the gradient of {} that the pass of {} left behind is dropped, since another pass "
-        "begins. To let passes add up use accumulate(); not to compute it, name the other "
-        "optimizer's parameters in backward(inputs=...), or freeze these meanwhile "
-        "(requires_grad_(false))",
-        describe(), parameters_.name(p), left_by_);
-  }
 }
 
 // --- on the replica's thread -----------------------------------------------------------------
@@ -322,7 +191,7 @@ void OptimizerCore::on_copies(const std::function<void(int)>& work) {
 
 void OptimizerCore::arrived(int replica, int parameter) {
   train::Arrivals& own = arrivals(replica);
-  const std::int64_t pass = list_->pass_of(replica);
+  const std::int64_t pass = sharing_->pass_of(replica);
   own.note_pass(pass);
   // An accumulated gradient does not count: a later pass, or the step, finds it in `.grad`.
   if (copy(replica).accumulating > 0) return;
@@ -332,7 +201,7 @@ void OptimizerCore::arrived(int replica, int parameter) {
         "a second backward pass before apply(): the gradient of {} has arrived already and may be "
         "on its way. Step after each pass, or let passes add up inside of `auto scope = "
         "optimizer.accumulate();`. After an exception in a step call reset() first{}",
-        parameters_.name(parameter), others_text()));
+        parameters_.name(parameter), sharing_->advice()));
   }
   fixed_.require_shape(replica, parameter);
   fixed_.require_same_type(replica, parameter);
@@ -340,8 +209,8 @@ void OptimizerCore::arrived(int replica, int parameter) {
   own.add(parameter, pass);
   look_at_own(replica, parameter, parameters_.on(replica, parameter).grad());
   // The gradient of a shared parameter belongs to the optimizer that steps first.
-  if (all_sharers_.load() == 0) exchange_->arrived(replica, parameter);
-  if (sends_during_backward()) {
+  if (!sharing_->shares_any()) exchange_->arrived(replica, parameter);
+  if (sharing_->sends_during_backward()) {
     written_.drop_sample(replica, parameter);
   } else {
     written_.take_sample(replica, parameter);
@@ -354,7 +223,7 @@ void OptimizerCore::report_change(int replica) {
 
 void OptimizerCore::begin_accumulation(int replica) {
   require_copy_per_replica("accumulate");
-  before_arrival(replica);
+  sharing_->before_arrival(replica);
   if (!arrivals(replica).order().empty()) {
     wrong_use(
         "accumulate() after a backward pass outside of it: its gradients may be on their way; "
@@ -403,7 +272,7 @@ void OptimizerCore::check_complete(int replica) {
     wrong_use(fmt::format(
         "apply: parameter {} has no gradient on replica {} any more: {}, which has the same "
         "parameter, was first. Call backward() before the apply() of each of them",
-        missing, strategy_->first_replica() + replica, left_by_));
+        missing, strategy_->first_replica() + replica, sharing_->taken_by()));
   }
   if (!any && !options_.allow_unused) {
     throw InvalidUsage("apply: No gradients provided for any variable; call backward() first");
@@ -414,7 +283,7 @@ void OptimizerCore::check_complete(int replica) {
         "it (requires_grad_(false)), or say GradientOptions{{.allow_unused = true}}",
         missing, strategy_->first_replica() + replica));
   }
-  written_.warn_of_writes(replica, arrivals(replica).order(), describe());
+  written_.warn_of_writes(replica, arrivals(replica).order(), sharing_->description());
 }
 
 KeptGradients OptimizerCore::keep_defined(const GradientsAndVariables& pairs) const {
@@ -446,14 +315,14 @@ void OptimizerCore::reduce_gradients(Here here) {
       if (parameters_.on(r, p).grad().defined()) gathered.used[static_cast<std::size_t>(p)] = true;
     }
   }
-  const bool sent = sends_during_backward();
+  const bool sent = sharing_->sends_during_backward();
   for (int r = 0; r < copies(); ++r) {
     const bool has_arrived = !arrivals(r).order().empty();
     if (sent && has_arrived == arrivals(0).order().empty()) {
       wrong_use(fmt::format(
           "apply: replica {} steps with the gradients of another pass than replica {}: {} has used "
           "the pass before. All replicas call the same backward passes",
-          strategy_->first_replica() + r, strategy_->first_replica(), left_by_));
+          strategy_->first_replica() + r, strategy_->first_replica(), sharing_->taken_by()));
     }
     // If gradients were sent, the first arrival has reported it. Accumulated gradients do not
     // arrive.
@@ -461,7 +330,7 @@ void OptimizerCore::reduce_gradients(Here here) {
     gathered.changed.push_back(watch(r).has_reported());
     watch(r).note_late_change();
   }
-  for (const auto& other : list_->others(*this)) other->lose_passes_to(*this);
+  sharing_->announce_apply();
   gathered.order = arrivals(0).order();
   if (options_.non_finite == NonFinite::error) on_copies([&](int c) { look_at_rest(c); });
   const bool changed = exchange_->finish(gathered);
@@ -479,7 +348,7 @@ void OptimizerCore::reduce_gradients(Here here) {
 void OptimizerCore::forget_arrivals() {
   for (train::Arrivals& each : arrivals_) each.forget_all();
   for (train::ParameterWatch& each : watches_) each.forget_report();
-  left_by_.clear();
+  sharing_->forget();
 }
 
 void OptimizerCore::bind_gradients() {
@@ -694,7 +563,7 @@ void OptimizerCore::take_step(Bound bound) {
 }
 
 void OptimizerCore::count_step() {
-  for (const auto& other : list_->others(*this)) other->accept_step_of(*this);
+  sharing_->announce_step();
   const std::int64_t steps = ++iterations_;
   if (options_.check_every > 0 && steps % options_.check_every == 0) check_parameters();
 }
@@ -713,11 +582,8 @@ void OptimizerCore::discard() {
   clear_gradients();
   forget_arrivals();
   forget_looks();
-  list_->end_passes();
   for (train::ParameterWatch& each : watches_) each.cancel_evaluations();
-  for (const auto& other : list_->others(*this)) {
-    other->lose_gradients_to(*this, "the discard()");
-  }
+  sharing_->announce_discard();
 }
 
 void OptimizerCore::check_given(const PerReplica<Tensor>& gradient,
@@ -789,8 +655,7 @@ void OptimizerCore::require_equal_if_changed() {
 std::string OptimizerCore::explain() const {
   if (is_copy_per_replica()) {
     std::string text = exchange_->explain();
-    const auto shared = std::count_if(sharers_.begin(), sharers_.end(),
-                                      [](const auto& others) { return others.load() > 0; });
+    const int shared = sharing_->count_shared();
     if (shared > 0) {
       text += fmt::format("  {} of other optimizers, too: all are sent after backward\n", shared);
     }

@@ -14,7 +14,6 @@
 #pragma once
 
 #include <atomic>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,7 +24,7 @@
 #include "train/fixed_properties.h"
 #include "train/gradient_exchange.h"
 #include "train/gradient_hooks.h"
-#include "train/optimizer_list.h"
+#include "train/optimizer_sharing.h"
 #include "train/parameter_watch.h"
 #include "train/written_gradients.h"
 
@@ -45,7 +44,6 @@ class OptimizerCore {
                                                MakeOptimizer make, const GradientOptions& options);
   OptimizerCore(Strategy& strategy, std::vector<ParameterGroup> groups, std::string type,
                 MakeOptimizer make, const GradientOptions& options);
-  ~OptimizerCore();
   OptimizerCore(const OptimizerCore&) = delete;
   OptimizerCore& operator=(const OptimizerCore&) = delete;
 
@@ -122,8 +120,6 @@ class OptimizerCore {
     int accumulating = 0;                                      // living Accumulations
   };
 
-  /// Tells the living optimizers of the strategy, and hears of them.
-  void join();
   [[nodiscard]] Copy& copy(int index) { return copies_[static_cast<std::size_t>(index)]; }
   [[nodiscard]] train::Arrivals& arrivals(int copy) {
     return arrivals_[static_cast<std::size_t>(copy)];
@@ -131,27 +127,6 @@ class OptimizerCore {
   [[nodiscard]] train::ParameterWatch& watch(int copy) {
     return watches_[static_cast<std::size_t>(copy)];
   }
-  [[nodiscard]] std::string describe() const;
-  /// "; the other optimizers ..." for messages; empty if there are none.
-  [[nodiscard]] std::string others_text() const;
-  /// The number of the parameter that is this tensor of the first copy, or -1.
-  [[nodiscard]] int number_of(const Tensor& tensor) const;
-  [[nodiscard]] bool is_shared(int parameter) const {
-    return sharers_[static_cast<std::size_t>(parameter)].load() > 0;
-  }
-  void add_sharers(int parameter, int count);
-  /// False while another optimizer has one of the parameters.
-  [[nodiscard]] bool sends_during_backward() const;
-  [[nodiscard]] bool has_arrivals() const;
-  /// The other one steps with passes that may have reached these parameters, too.
-  void lose_passes_to(const OptimizerCore& other);
-  /// The other one has dropped the gradients of parameters that both have.
-  void lose_gradients_to(const OptimizerCore& other, const char* by);
-  /// The other one has stepped parameters that both have.
-  void accept_step_of(const OptimizerCore& other);
-
-  void before_arrival(int replica);
-  void drop_left_behind(int replica);
   void arrived(int replica, int parameter);
   void report_change(int replica);
   void require_equal_if_changed();
@@ -189,14 +164,8 @@ class OptimizerCore {
   GradientOptions options_;
   Observer observer_;
   train::Parameters parameters_;
-  std::map<const at::TensorImpl*, int> numbers_;  // of the first copy's tensors
-  std::vector<std::atomic<int>> sharers_;         // by parameter: other optimizers that have it
-  std::atomic<int> all_sharers_ = 0;              // the sum of sharers_
-  std::shared_ptr<OptimizerList> list_;
   std::uint64_t number_ = 0;    // among those of the strategy
   bool is_torchs_own_ = false;  // its steps draw nothing and leave `.grad` as it is
-  std::string left_by_;         // which optimizer has used the pass, or the gradients
-  std::atomic<bool> warned_of_left_ = false;
   StepResult result_;
   std::vector<Copy> copies_;
   train::FixedProperties fixed_;
@@ -208,7 +177,9 @@ class OptimizerCore {
   std::unique_ptr<train::GradientExchange> exchange_;
   std::atomic<std::int64_t> iterations_ = 0;
   std::atomic<std::int64_t> skipped_ = 0;
-  std::optional<train::GradientHooks> hooks_;  // none if replicas share copies; destroyed first
+  // Destroyed first: they refer to the rest.
+  std::optional<OptimizerSharing> sharing_;    // made last, but for the hooks
+  std::optional<train::GradientHooks> hooks_;  // none if replicas share copies
 };
 
 }  // namespace lockstep::detail

@@ -5,22 +5,22 @@
 // clang-format on
 #include <torch/csrc/autograd/engine.h>
 
-#include "train/optimizer_core.h"
+#include "train/optimizer_sharing.h"
 
 namespace lockstep::detail {
 
-int OptimizerList::add(const std::shared_ptr<OptimizerCore>& optimizer) {
+int OptimizerList::add(const std::shared_ptr<OptimizerSharing>& optimizer) {
   const MutexLock lock(mutex_);
   std::erase_if(optimizers_, [](const auto& each) { return each.expired(); });
   optimizers_.push_back(optimizer);
   return made_++;
 }
 
-std::vector<std::shared_ptr<OptimizerCore>> OptimizerList::others(const OptimizerCore& than) {
+std::vector<std::shared_ptr<OptimizerSharing>> OptimizerList::others(const OptimizerSharing& than) {
   const MutexLock lock(mutex_);
-  std::vector<std::shared_ptr<OptimizerCore>> living;
+  std::vector<std::shared_ptr<OptimizerSharing>> living;
   for (const auto& each : optimizers_) {
-    std::shared_ptr<OptimizerCore> optimizer = each.lock();
+    std::shared_ptr<OptimizerSharing> optimizer = each.lock();
     if (optimizer && optimizer.get() != &than) living.push_back(std::move(optimizer));
   }
   return living;

@@ -1,5 +1,5 @@
 // OptimizerList: the living optimizers of a strategy, and the backward passes of its replicas. What
-// one optimizer does to gradients concerns the others whose parameters the same pass has reached.
+// one optimizer does to gradients concerns the others (train/optimizer_sharing.h).
 //
 // Threads: pass_of() is called on the replica's own thread, inside of its backward pass; the rest
 // on any.
@@ -13,16 +13,16 @@
 
 namespace lockstep::detail {
 
-class OptimizerCore;
+class OptimizerSharing;
 
 class OptimizerList : public std::enable_shared_from_this<OptimizerList> {
  public:
   explicit OptimizerList(int replicas) : passes_(static_cast<std::size_t>(replicas)) {}
 
   /// Gives its number: how many were made before.
-  int add(const std::shared_ptr<OptimizerCore>& optimizer);
+  int add(const std::shared_ptr<OptimizerSharing>& optimizer);
   /// All but this one.
-  [[nodiscard]] std::vector<std::shared_ptr<OptimizerCore>> others(const OptimizerCore& than);
+  [[nodiscard]] std::vector<std::shared_ptr<OptimizerSharing>> others(const OptimizerSharing& than);
 
   /// The number of the backward pass that this replica is in; counted from 1.
   std::int64_t pass_of(int replica);
@@ -38,7 +38,7 @@ class OptimizerList : public std::enable_shared_from_this<OptimizerList> {
   std::vector<Pass> passes_;  // by local replica
   Mutex mutex_;
   int made_ GUARDED_BY(mutex_) = 0;
-  std::vector<std::weak_ptr<OptimizerCore>> optimizers_ GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<OptimizerSharing>> optimizers_ GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep::detail
