@@ -18,7 +18,10 @@ struct Options {
   std::string file = {};  // whatever else is given
 };
 
+/// Also makes standard output line-buffered: an interrupted run leaves its progress in a file or
+/// pipe that it is redirected to.
 inline Options parse(int argc, char** argv, Options options) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   bool given = false;  // a file: options.file may have a default
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];

@@ -71,7 +71,7 @@ double since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// One line that is written over on a terminal; elsewhere a line now and then.
+// On a terminal one line that is overwritten; elsewhere one line for each epoch.
 class Progress {
  public:
   explicit Progress(bool speaks) : speaks_(speaks) {}
@@ -82,7 +82,7 @@ class Progress {
     } else if (last) {
       std::printf("%s\n", text.c_str());
     }
-    std::fflush(stdout);
+    std::fflush(stdout);  // the terminal's line does not end with a newline
   }
   [[nodiscard]] bool due() {
     if (!terminal_ || since(shown_) < 0.1) return false;
@@ -220,6 +220,8 @@ int main(int argc, char** argv) {
   // Re-executes the program with faster kernels if OpenBLAS does not know this processor.
   ls::choose_blas_kernels(argv);
   ls::tune_process_memory();  // this process does nothing but train: faster steps
+  // An interrupted run leaves its progress in a file that standard output is redirected to.
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   Options options;
   CLI::App app(
       "Trains a convolutional net on Fashion-MNIST with several replicas: threads of this process, "

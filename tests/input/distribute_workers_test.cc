@@ -1,14 +1,12 @@
+// A dataset distributed to several workers: which worker gets which rows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <map>
 #include <mutex>
 #include <numeric>
-#include <optional>
 #include <set>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "lockstep/testing.h"
@@ -117,56 +115,6 @@ TEST(DistributeWorkers, Case120EachWorkersOwnPipeline) {
   EXPECT_EQ(sum(seen[1][0][0]), 35);
 }
 
-TEST(DistributeWorkers, Case126AWorkerWithoutDataTakesPart) {
-  const auto seen = seen_by(4, 1, [](Strategy& strategy, const InputOptions& options) {
-    return strategy.distribute(range(2).batch(GlobalBatch{4}), options);
-  });
-  EXPECT_THAT(seen, ElementsAre(std::vector<Step>{{{0}}}, std::vector<Step>{{{1}}},
-                                std::vector<Step>{{{}}}, std::vector<Step>{{{}}}));
-  const auto nothing = seen_by(2, 1, [](Strategy& strategy, const InputOptions& options) {
-    return strategy.distribute(range(0).batch(GlobalBatch{4}), options);
-  });
-  EXPECT_THAT(nothing, ElementsAre(std::vector<Step>{}, std::vector<Step>{}));
-}
-
-TEST(DistributeWorkers, WorkersThatRunOutFirstGetEmptyBatches) {
-  const auto seen = seen_by(2, 2, [](Strategy& strategy, const InputOptions& options) {
-    return strategy.distribute_from_function(
-        [](const InputContext& context) {
-          return range(context.input_pipeline_id == 0 ? 1 : 5).batch(PerReplicaBatch{1});
-        },
-        options);
-  });
-  EXPECT_THAT(seen[0], ElementsAre(Step{{0}, {}}, Step{{}, {}}, Step{{}, {}}));
-  EXPECT_THAT(seen[1], ElementsAre(Step{{0}, {1}}, Step{{2}, {3}}, Step{{4}, {}}));
-}
-
-TEST(DistributeWorkers, AStepWithoutRowsIsNone) {
-  const auto seen = seen_by(2, 1, [](Strategy& strategy, const InputOptions& options) {
-    return strategy.distribute(range(2).batch(GlobalBatch{1}).with_options({AutoShardPolicy::off}),
-                               options);
-  });
-  for (const std::vector<Step>& steps : seen) {
-    Rows all;
-    for (const Step& step : steps) all.insert(all.end(), step[0].begin(), step[0].end());
-    EXPECT_EQ(all, Rows({0, 1}));
-    EXPECT_EQ(steps.size(), seen[0].size());
-  }
-  EXPECT_LE(seen[0].size(), 4U);
-}
-
-TEST(DistributeWorkers, AWorkersEmptyDatasetIsFilledUp) {
-  const auto seen = seen_by(3, 1, [](Strategy& strategy, const InputOptions& options) {
-    return strategy.distribute_from_function(
-        [](const InputContext& context) {
-          return range(2).batch(PerReplicaBatch{1}).shard(3, context.input_pipeline_id);
-        },
-        options);
-  });
-  EXPECT_THAT(seen, ElementsAre(std::vector<Step>{{{0}}}, std::vector<Step>{{{1}}},
-                                std::vector<Step>{{{}}}));
-}
-
 TEST(DistributeWorkers, WholeRoundsEndWithTheFirstWorkerThatRunsOut) {
   const auto seen = seen_by(2, 1, [](Strategy& strategy, const InputOptions& options) {
     return DistributionStrategy(strategy)
@@ -177,28 +125,7 @@ TEST(DistributeWorkers, WholeRoundsEndWithTheFirstWorkerThatRunsOut) {
   EXPECT_THAT(seen[1], ElementsAre(Step{{1}}, Step{{3}}));
 }
 
-TEST(DistributeWorkers, ScalarsHaveNoEmptyForm) {
-  std::atomic<int> errors = 0;
-  on_workers(2, 1, [&](Strategy& strategy, const InputWorkers& place) {
-    const auto dataset = strategy.distribute_from_function(
-        [](const InputContext& context) {
-          return range(1 + context.input_pipeline_id).map([](const Tensor& x) { return x; });
-        },
-        InputOptions{.workers = place});
-    const auto iterator = dataset.iterate();
-    iterator->get_next();
-    try {
-      iterator->get_next();
-    } catch (const DataError& error) {
-      EXPECT_EQ(error.code(), Code::invalid_argument);
-      EXPECT_THAT(error.what(), ::testing::HasSubstr("make them batches"));
-      ++errors;
-    }
-  });
-  EXPECT_EQ(errors, 2) << "nobody goes on alone";
-}
-
-/// What one worker knows of its elements, another may not.
+/// The type of the elements is known in advance on worker 0 only.
 TEST(DistributeWorkers, WorkersEndTogetherWhateverTheyKnowOfTheirElements) {
   const auto seen = seen_by(2, 1, [](Strategy& strategy, const InputOptions& options) {
     return strategy.distribute_from_function(
@@ -213,94 +140,15 @@ TEST(DistributeWorkers, WorkersEndTogetherWhateverTheyKnowOfTheirElements) {
   EXPECT_EQ(seen[1], seen[0]) << "scalars: a step that is not whole is dropped";
 }
 
-// --- A worker without a single element. ---------------------------------------------------------
-
-/// What worker 1 gets in the first step of a dataset of which it has nothing.
-template <class Make>
-auto without_elements(const Make& make) {
-  using T = typename decltype(make(std::int64_t{0}))::value_type;
-  std::optional<T> empty;
-  testing::run_workers({.workers = 2, .replicas = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
-    const auto dataset = strategy.distribute_from_function(
-        [&](const InputContext& context) { return make(context.input_pipeline_id); });
-    std::size_t steps = 0;
-    for (const auto& batch : dataset) {
-      ++steps;
-      if (strategy.worker_index() == 1) empty = batch[1];
-    }
-    EXPECT_EQ(steps, 1U);
-  });
-  return empty.value();
-}
-
-TEST(DistributeWorkers, AWorkerWithoutAnElementLearnsWhatAnEmptyBatchIs) {
-  const Tensor number = without_elements(
-      [](std::int64_t worker) { return range(1).shard(2, worker).batch(PerReplicaBatch{4}); });
-  EXPECT_EQ(number.scalar_type(), torch::kLong);
-  EXPECT_EQ(number.sizes(), at::IntArrayRef({0}));
-  const Tensor filtered = without_elements([](std::int64_t worker) {
-    return data::from_tensor_slices(torch::zeros({2, 3, 5}, torch::kHalf))
-        .filter([worker](const Tensor&) { return worker == 0; })
-        .batch(PerReplicaBatch{4});
-  });
-  EXPECT_EQ(filtered.scalar_type(), torch::kHalf);
-  EXPECT_EQ(filtered.sizes(), at::IntArrayRef({0, 3, 5}));
-  const Tensor none_taken = without_elements([](std::int64_t worker) {
-    return range(4)
-        .map([](const Tensor& x) { return x.to(torch::kDouble).expand({7}); })
-        .take(worker == 0 ? 4 : 0)
-        .batch(PerReplicaBatch{4});
-  });
-  EXPECT_EQ(none_taken.scalar_type(), torch::kDouble);
-  EXPECT_EQ(none_taken.sizes(), at::IntArrayRef({0, 7}));
-  const Tensor no_rows = without_elements([](std::int64_t worker) {
-    return data::from_tensor_slices(torch::ones({worker == 0 ? 2 : 0, 6}))
-        .batch(PerReplicaBatch{2});
-  });
-  EXPECT_EQ(no_rows.sizes(), at::IntArrayRef({0, 6}));
-}
-
-TEST(DistributeWorkers, AnEmptyBatchHasAllPartsOfANest) {
-  struct Example {
-    std::map<std::string, Tensor> features;
-    std::vector<Tensor> boxes;
-    std::optional<Tensor> weight;
-    std::tuple<Tensor, std::optional<Tensor>> labels;
-    static auto lockstep_members() {
-      return std::tuple(&Example::features, &Example::boxes, &Example::weight, &Example::labels);
-    }
-  };
-  const Example empty = without_elements([](std::int64_t worker) {
-    return range(2)
-        .map([](const Tensor& x) {
-          return Example{
-              .features = {{"image", torch::zeros({2, 2})}, {"a longer name than a word", x}},
-              .boxes = {x, torch::zeros({4}, torch::kInt)},
-              .weight = torch::ones({}),
-              .labels = {x, std::nullopt}};
-        })
-        .take(worker == 0 ? 2 : 0)
-        .batch(PerReplicaBatch{2});
-  });
-  EXPECT_EQ(empty.features.at("image").sizes(), at::IntArrayRef({0, 2, 2}));
-  EXPECT_EQ(empty.features.at("a longer name than a word").scalar_type(), torch::kLong);
-  ASSERT_EQ(empty.boxes.size(), 2U);
-  EXPECT_EQ(empty.boxes[1].sizes(), at::IntArrayRef({0, 4}));
-  EXPECT_EQ(empty.boxes[1].scalar_type(), torch::kInt);
-  EXPECT_EQ(empty.weight.value().sizes(), at::IntArrayRef({0}));
-  EXPECT_EQ(std::get<0>(empty.labels).sizes(), at::IntArrayRef({0}));
-  EXPECT_FALSE(std::get<1>(empty.labels));
-}
-
 // --- Threads and processes. ---------------------------------------------------------------------
 
-/// Rows by step and replica: n replicas as threads of one process.
+/// The rows by step and replica, with the replicas as threads of one process.
 template <class D>
 std::vector<Step> on_threads(int replicas, const D& dataset) {
   MirroredStrategy strategy(testing::on_cpus(replicas));
   return testing::steps_of(strategy.distribute(dataset));
 }
-/// The same as workers of one replica each.
+/// The same rows, with the replicas as workers of one replica each.
 template <class D>
 std::vector<Step> on_one_replica_workers(int replicas, const D& dataset) {
   std::mutex mutex;
@@ -357,74 +205,6 @@ TEST(DistributeWorkers, CardinalityIsTheNumberOfStepsOfAllWorkers) {
       });
     }
   }
-}
-
-// --- Positions. ---------------------------------------------------------------------------------
-
-/// Goes on from the chief's position on every worker, and finds the rest of the first pass.
-template <class Distribute>
-void expect_the_chiefs_position_is_everybodys(const Distribute& distribute) {
-  std::string chiefs;  // set by the chief before all meet in a step
-  testing::run_workers({.workers = 2, .replicas = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
-    const auto first = distribute(strategy);
-    const auto iterator = first.iterate();
-    iterator->get_next();
-    iterator->get_next();
-    if (strategy.worker_index() == 0) chiefs = iterator->position().to_string();
-    std::vector<Step> rest{testing::step_of(iterator->get_next())};
-    while (const auto batch = iterator->next()) rest.push_back(testing::step_of(*batch));
-    const auto again = distribute(strategy);
-    const auto resumed = again.iterate_from(DatasetPosition::parse(chiefs));
-    for (const Step& step : rest) EXPECT_EQ(testing::step_of(resumed->get_next()), step);
-    EXPECT_FALSE(resumed->next());
-  });
-}
-
-TEST(DistributeWorkers, APositionMeansTheSameOnAllWorkers) {
-  for (const auto policy : {AutoShardPolicy::data, AutoShardPolicy::off}) {
-    expect_the_chiefs_position_is_everybodys([&](Strategy& strategy) {
-      return strategy.distribute(
-          range(50).shuffle(9, Seed{2}).batch(GlobalBatch{8}).with_options({policy}));
-    });
-  }
-  expect_the_chiefs_position_is_everybodys([](Strategy& strategy) {
-    return strategy.distribute_from_function([](const InputContext& context) {
-      return range(40)
-          .shard(context.num_input_pipelines, context.input_pipeline_id)
-          .shuffle(9, Seed{static_cast<std::uint64_t>(context.input_pipeline_id)})
-          .batch(PerReplicaBatch{3});
-    });
-  });
-}
-
-/// Divided by data a step is a batch, in whatever layout.
-TEST(DistributeWorkers, APositionOfThreadsIsOneOfWorkers) {
-  const auto dataset = range(50).shuffle(9, Seed{2}).batch(GlobalBatch{8});
-  MirroredStrategy threads(testing::on_cpus(2));
-  const auto distributed = threads.distribute(dataset);
-  const auto iterator = distributed.iterate();
-  for (int i = 0; i < 3; ++i) iterator->get_next();
-  const DatasetPosition position = iterator->position();
-  const Step next = testing::step_of(iterator->get_next());
-  testing::run_workers({.workers = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
-    const auto resumed = strategy.distribute(dataset).iterate_from(position);
-    EXPECT_EQ(testing::step_of(resumed->get_next())[0],
-              next[static_cast<std::size_t>(strategy.worker_index())]);
-  });
-}
-
-TEST(DistributeWorkers, APositionOfAnotherWorkersPipelineIsRefused) {
-  testing::run_workers({.workers = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
-    const auto of = [&](std::int64_t rows_of_worker_1) {
-      return strategy.distribute_from_function([&](const InputContext& context) {
-        return range(context.input_pipeline_id == 1 ? rows_of_worker_1 : 8)
-            .batch(PerReplicaBatch{2});
-      });
-    };
-    const auto position = of(8).iterate()->position();
-    EXPECT_NO_THROW((void)of(8).iterate_from(position));
-    EXPECT_THROW((void)of(6).iterate_from(position), InvalidUsage) << "the chief knows it, too";
-  });
 }
 
 // --- Workers with other pipelines. --------------------------------------------------------------
@@ -494,8 +274,8 @@ TEST(DistributeWorkers, TheGlobalSizeIsThatOfAllWorkers) {
   EXPECT_EQ(sizes, (std::multiset<std::int64_t>{8, 8, 8, 12, 12, 12}));
 }
 
-/// What the workers see by the rules, told apart from the code: rows in the order of the stream,
-/// cut into parts, dealt out among the workers and then among each one's replicas.
+/// What each worker should see, computed without the library: the rows in the order of the stream
+/// are cut into parts, which go to the workers in turn and then to the replicas of each worker.
 std::vector<std::vector<Step>> by_the_rules(const Rows& rows, std::int64_t global, int workers,
                                             int replicas) {
   const int all = workers * replicas;

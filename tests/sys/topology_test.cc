@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <sstream>
 #include <thread>
 
 #include "tests/sys/temporary_directory.h"
@@ -59,17 +60,25 @@ TEST(Topology, AsManyCoresAsALaneHasThreads) {
               IsEmpty());
 }
 
-// The machine as hwloc describes it, here one of 64 cores with two hardware threads each.
+// The machine as hwloc describes it, here one of 64 cores with two hardware threads each. The quota
+// of this process may be small: the cores are checked with quotas of the test.
 TEST(Topology, OfALargerMachine) {
   ASSERT_EQ(setenv("HWLOC_SYNTHETIC", "numa:2 core:32 pu:2", 1), 0);
-  const Topology large = Topology::read();
+  const Topology here = Topology::read();
   ASSERT_EQ(unsetenv("HWLOC_SYNTHETIC"), 0);
+  std::ostringstream memberships;
+  memberships << std::ifstream("/proc/self/cgroup").rdbuf();
+  const double quota = cpu_quota(memberships.str());
+  EXPECT_EQ(here.usable_cores(), std::max(static_cast<int>(std::min(quota, 64.0)), 1));
+
+  const LaneCores wanted = {.lanes = 3, .threads = 8, .before = 8};  // 32 cores in all
+  EXPECT_THAT(Topology(here.nodes(), 31.5).cores_for(wanted), IsEmpty());
+  EXPECT_EQ(Topology(here.nodes(), 32).cores_for(wanted).size(), 3U);
+
+  const Topology large(here.nodes(), kUnlimited);
   EXPECT_EQ(large.numa_nodes(), 2);
-  const auto lanes = large.cores_for({.lanes = 3, .threads = 8, .before = 8});
-  if (large.usable_cores() < 64) {  // a quota of this process
-    EXPECT_LE(lanes.size(), 3U);
-    return;
-  }
+  EXPECT_EQ(large.usable_cores(), 64);
+  const auto lanes = large.cores_for(wanted);
   ASSERT_EQ(lanes.size(), 3U);
   for (std::size_t i = 0; i < lanes.size(); ++i) {
     ASSERT_EQ(lanes[i].size(), 16U);
