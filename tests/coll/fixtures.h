@@ -123,10 +123,12 @@ inline std::vector<std::exception_ptr> outcomes(int ranks, const std::function<v
   run_ranks(
       ranks,
       [&](Session& group) {
+        std::exception_ptr& mine =
+            thrown[static_cast<std::size_t>(group.rank())];  // fn may move group
         try {
           fn(group);
         } catch (...) {
-          thrown[static_cast<std::size_t>(group.rank())] = std::current_exception();
+          mine = std::current_exception();
         }
       },
       options);
