@@ -34,4 +34,13 @@ LaneSlices deal_slices(const std::vector<BucketLayout>& buckets, int lanes) {
   return dealt;
 }
 
+int count_slices(const LaneSlices& lanes, std::size_t bucket) {
+  std::int64_t count = 0;
+  for (const auto& lane : lanes) {
+    count += std::count_if(lane.begin(), lane.end(),
+                           [&](const BucketSlice& slice) { return slice.bucket == bucket; });
+  }
+  return static_cast<int>(count);
+}
+
 }  // namespace lockstep::train

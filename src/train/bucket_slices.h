@@ -29,4 +29,7 @@ inline constexpr std::int64_t kLeastSliceBytes = 16 << 10;
 
 LaneSlices deal_slices(const std::vector<BucketLayout>& buckets, int lanes);
 
+/// Into how many slices this bucket is cut.
+int count_slices(const LaneSlices& lanes, std::size_t bucket);
+
 }  // namespace lockstep::train

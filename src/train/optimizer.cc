@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/type_name.h"
+#include "train/given_gradients.h"
 #include "train/optimizer_core.h"
 
 namespace lockstep {
@@ -130,7 +131,7 @@ Tensor Optimizer::apply(ReplicaContext& replica, const std::function<Tensor()>& 
 void Optimizer::apply_gradients(const GradientsAndVariables& pairs, Here here) {
   ReplicaContext* replica = get_replica_context();
   if (replica == nullptr) throw_not_in_step();
-  const detail::KeptGradients kept = core_->keep_defined(pairs);
+  const train::KeptGradients kept = train::keep_defined(pairs, core_->options());
   const detail::Verb verb("apply_gradients", here);
   replica->merge_at(
       here,

@@ -1,16 +1,24 @@
-// OptimizerCore: what stands behind an optimizer: one of torch::optim for each copy of its
-// variables, the hooks that see gradients arrive, and the exchange that adds them up.
+// OptimizerCore: the implementation of an optimizer. It has one torch::optim::Optimizer for each
+// copy of its variables, hooks that see gradients arrive, and an exchange that sums them.
 //
-//   backward, on each replica: hook -> arrived() -> exchange
-//   apply():  check_complete() on each replica, then, all of them waiting in one meeting, step()
+//   backward, on each replica:  GradientHooks -> arrived() -> GradientExchange
+//   apply():                    1. check_complete() on each replica
+//                               2. reduce_gradients() and step(), by one thread while all wait
 //
-// Other optimizers of the strategy are told which passes a step uses: what these have left on their
-// parameters is left behind (train/arrivals.h). The gradient of a parameter that two optimizers
-// have belongs to the one that steps first, so neither of them sends during backward.
+// Where its parts are:
+//   optimizer_core.cc       construction, and the step that one thread takes while replicas wait
+//   optimizer_backward.cc   the replica's own thread: arrivals, and checks before the step
+//   optimizer_traits.cc     compare_workers()
+//   check_parameters.cc     check_parameters()
+//   optimizer_variables.cc  variables()
+// Parts with state of their own are classes: OptimizerSharing (other optimizers of the strategy),
+// ParameterWatch, FixedProperties and WrittenGradients (changes by the user), FiniteCheck (NaN and
+// infinity).
 //
-// Copy i is replica i's, and there are as many, unless the variables live elsewhere (central
-// storage, colocate_vars_with): then a backward pass has no copy of its own to write to, and only
-// gradients given by hand take a step, which each copy takes once.
+// Usually there are as many copies as replicas, and copy i belongs to replica i. Variables with
+// central storage or colocate_vars_with are different: a replica has no copy of its own that its
+// backward pass could write to. Such an optimizer steps only with gradients given by hand, once for
+// each copy.
 #pragma once
 
 #include <atomic>
@@ -21,6 +29,7 @@
 
 #include "lockstep/optimizer.h"
 #include "train/arrivals.h"
+#include "train/finite_check.h"
 #include "train/fixed_properties.h"
 #include "train/gradient_exchange.h"
 #include "train/gradient_hooks.h"
@@ -30,15 +39,9 @@
 
 namespace lockstep::detail {
 
-/// The pairs of apply_gradients() that have a gradient.
-struct KeptGradients {
-  std::vector<Tensor> gradients;
-  std::vector<Variable> variables;
-};
-
 class OptimizerCore {
  public:
-  /// Makes one that the other optimizers of the strategy know.
+  /// Makes one and joins it with the other optimizers of the strategy.
   static std::shared_ptr<OptimizerCore> create(Strategy& strategy,
                                                std::vector<ParameterGroup> groups, std::string type,
                                                MakeOptimizer make, const GradientOptions& options);
@@ -69,14 +72,11 @@ class OptimizerCore {
   void restore_hooks(int replica);
   /// InvalidUsage naming a trainable parameter that has no gradient.
   void check_complete(int replica);
-  /// InvalidUsage naming a variable without a gradient, unless that is allowed, and if none has
-  /// one.
-  [[nodiscard]] KeptGradients keep_defined(const GradientsAndVariables& pairs) const;
   void begin_accumulation(int replica);
   void end_accumulation(int replica) noexcept;
-  /// What an optimizer draws in a step is the same for all copies on all workers: a function of the
-  /// strategy's seed, of the optimizer and of the number of the step. Null for torch's own, which
-  /// draw nothing.
+  /// For the random numbers of a step. They are the same for all copies on all workers: a function
+  /// of the strategy's seed, of the optimizer and of the number of the step. Null for torch's own
+  /// optimizers, which draw none.
   [[nodiscard]] tensor::ReplicaGenerator* step_generator(int copy);
   /// See ParameterWatch.
   void begin_evaluations(int replica) { watch(replica).begin_evaluations(); }
@@ -87,23 +87,23 @@ class OptimizerCore {
   void reduce_gradients(Here here);
   /// Of the last step.
   [[nodiscard]] const StepResult& result() const noexcept { return result_; }
-  /// After reduce_gradients(): `.grad` becomes the sums; of an optimizer that may write to them,
-  /// each copy's own.
+  /// After reduce_gradients(): `.grad` becomes the sums. Each copy gets its own memory if the
+  /// optimizer may write to them.
   void bind_own_gradients();
-  /// With NonFinite::error: DataError naming the first parameter whose sum is not finite. An
-  /// optimizer that evaluates a loss may have moved its parameters before.
+  /// With NonFinite::error: DataError naming the first parameter whose sum is not finite.
+  /// `in_step`: the optimizer evaluates a loss and may have moved its parameters already.
   enum class When { before_step, in_step };
   void require_finite(When when);
-  /// Every replica takes the step with the sums; then its gradients are no more.
+  /// Steps every copy with the sums, and clears the gradients.
   void step(const ApplyOptions& options);
   void clear_gradients();
   void count_step();
   void distributed_apply(const ReplicaGradientsAndVariables& pairs);
   void discard();
-  enum class Compare { asked, made, changed };  // why
+  enum class Compare { asked, made, changed };  // the reason, for the message
   void check_parameters(Compare why = Compare::asked);
 
-  /// Called with the summed gradients of each step, before it is taken; {}: nobody.
+  /// Called with the summed gradients of each step, before it is taken; {}: none.
   using Observer = std::function<void(const train::Parameters&)>;
   void observe(Observer observer) { observer_ = std::move(observer); }
   /// The same type and options over other variables, in the same order.
@@ -133,29 +133,17 @@ class OptimizerCore {
   void bind_gradients();
   void separate_gradients();
   [[nodiscard]] GradientsAndVariables sums() const;
-  [[nodiscard]] double norm_of_sums();
   void forget_arrivals();
   [[nodiscard]] std::vector<Copy> make_copies() const;
   void compare_workers() const;
-  void clip(const ApplyOptions& options);
   [[nodiscard]] bool is_copy_per_replica() const noexcept { return copy_per_replica_; }
-  /// Each copy's part of the work on a lane of its own, as far as there are lanes.
+  /// Runs work(copy) for each copy, spread over the lanes.
   void on_copies(const std::function<void(int)>& work);
   void clear_gradients(int copy);
-  /// The first parameter whose sum is not finite, or -1.
-  [[nodiscard]] int first_non_finite();
-  /// With NonFinite::error: remembers whether a replica's own gradient is finite.
-  void look_at_own(int replica, int parameter, const Tensor& gradient);
-  /// Whose gradient of this parameter was not, of all workers' replicas; for the report.
-  [[nodiscard]] std::string culprits_of(int parameter);
-  void look_at_rest(int replica);
-  void forget_looks();
   enum class Look { step, skip };
   [[nodiscard]] Look look_at_sums(const ApplyOptions& options);
-  enum class Bound { no, yes };  // are the sums what `.grad` is?
+  enum class Bound { no, yes };  // whether `.grad` is the sum already
   void take_step(Bound bound);
-  /// InvalidUsage for a gradient of another shape than its variable, or one that is being sent.
-  void check_given(const PerReplica<Tensor>& gradient, const Variable& variable) const;
 
   std::shared_ptr<StrategyCore> strategy_;
   std::vector<ParameterGroup> groups_;
@@ -164,16 +152,16 @@ class OptimizerCore {
   GradientOptions options_;
   Observer observer_;
   train::Parameters parameters_;
-  std::uint64_t number_ = 0;    // among those of the strategy
-  bool is_torchs_own_ = false;  // its steps draw nothing and leave `.grad` as it is
+  std::uint64_t number_ = 0;    // of this optimizer, in the strategy
+  bool is_torchs_own_ = false;  // its steps draw no random numbers and do not write to `.grad`
   StepResult result_;
   std::vector<Copy> copies_;
   train::FixedProperties fixed_;
   train::WrittenGradients written_;
+  train::FiniteCheck finite_;
   std::vector<train::Arrivals> arrivals_;       // by copy
   std::vector<train::ParameterWatch> watches_;  // by copy
   bool copy_per_replica_ = false;
-  std::vector<std::vector<char>> not_finite_;  // [local replica][parameter]: its own gradient
   std::unique_ptr<train::GradientExchange> exchange_;
   std::atomic<std::int64_t> iterations_ = 0;
   std::atomic<std::int64_t> skipped_ = 0;

@@ -4,8 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/tensor.h"
-#include "lockstep/variable.h"
+#include "lockstep/optimizer.h"
 
 namespace lockstep::train {
 
@@ -23,5 +22,10 @@ struct Parameters {
   /// The number of the parameter that is this variable, or -1.
   [[nodiscard]] int number_of(const Variable& variable) const;
 };
+
+/// The variables of all groups. InvalidUsage if there are none, if one is given twice or is another
+/// strategy's, or if they have different numbers of copies.
+Parameters collect_parameters(const detail::StrategyCore& strategy,
+                              const std::vector<ParameterGroup>& groups);
 
 }  // namespace lockstep::train
