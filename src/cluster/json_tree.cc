@@ -1,6 +1,7 @@
 #include "cluster/json_tree.h"
 
 #include <fmt/format.h>
+#include <locale.h>
 
 #include <map>
 #include <nlohmann/json.hpp>
@@ -8,14 +9,24 @@
 namespace lockstep::cluster {
 namespace {
 
-constexpr std::size_t kMaxDepth = 64;
+/// nlohmann's parser asks the locale of its thread for the decimal point.
+class WithoutLocale {
+ public:
+  WithoutLocale() : before_(::uselocale(::newlocale(LC_ALL_MASK, "C", nullptr))) {}
+  ~WithoutLocale() { ::uselocale(before_); }  // glibc's C locale is static: nothing to free
+  WithoutLocale(const WithoutLocale&) = delete;
+  WithoutLocale& operator=(const WithoutLocale&) = delete;
+
+ private:
+  locale_t before_;
+};
 
 /// Takes the events of nlohmann's parser, which do not say where they are: it walks through the
 /// text in step with them. Whatever an event is about has been read without an error, so that
 /// finding its end is simple.
 class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
  public:
-  explicit TreeBuilder(const Variable& variable) : variable_(variable) {}
+  TreeBuilder(const Variable& variable, JsonLimits limits) : variable_(variable), limits_(limits) {}
 
   bool null() override { return scalar(JsonNode::Kind::null); }
   bool boolean(bool) override { return scalar(JsonNode::Kind::boolean); }
@@ -110,8 +121,8 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   bool start(JsonNode::Kind kind) {
     const std::size_t offset = skip();
     ++next_;
-    if (open_.size() == kMaxDepth) {
-      refuse(variable_, offset, fmt::format("there are more than {} levels", kMaxDepth),
+    if (open_.size() == limits_.levels) {
+      refuse(variable_, offset, fmt::format("there are more than {} levels", limits_.levels),
              "no cluster needs so many");
     }
     add({.kind = kind, .offset = offset, .text = {}});
@@ -140,6 +151,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   }
 
   const Variable& variable_;
+  const JsonLimits limits_;
   std::size_t next_ = 0;
   JsonNode root_;
   JsonNode* last_ = nullptr;  // added last
@@ -174,12 +186,21 @@ std::string_view to_string(JsonNode::Kind kind) {
   return "?";
 }
 
-JsonNode parse_json(const Variable& variable) {
+JsonNode parse_json(const Variable& variable, JsonLimits limits) {
+  if (variable.text.size() > limits.bytes) {
+    refuse(variable, limits.bytes, fmt::format("the text has more than {} bytes", limits.bytes),
+           "no cluster needs so many");
+  }
+  if (const auto nul = variable.text.find('\0'); nul != std::string::npos) {
+    // nlohmann's parser takes it for the end of the text.
+    refuse(variable, nul, "this is not JSON (it has a NUL byte)", "remove it");
+  }
   if (variable.text.starts_with("\xEF\xBB\xBF")) {
     refuse(variable, 0, "this is not JSON (it begins with a byte order mark)",
            "remove the three bytes EF BB BF");
   }
-  TreeBuilder builder(variable);
+  TreeBuilder builder(variable, limits);
+  const WithoutLocale without_locale;
   nlohmann::json::sax_parse(variable.text, &builder);
   return builder.take();
 }

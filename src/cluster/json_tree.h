@@ -26,8 +26,14 @@ struct JsonNode {
 /// "a list", "the number", for messages.
 std::string_view to_string(JsonNode::Kind kind);
 
-/// ConfigError for what is not JSON, and for what JSON leaves open: a byte order mark, a key that
-/// comes twice, more than 64 levels.
-JsonNode parse_json(const Variable& variable);
+/// How much of a text is read. A node takes about 100 times the memory of its shortest text.
+struct JsonLimits {
+  std::size_t bytes = 0;
+  std::size_t levels = 0;  // of lists and objects inside each other
+};
+
+/// ConfigError for what is not JSON, and for what JSON leaves open: a byte order mark, a NUL byte,
+/// a key that comes twice, more than the limits. The locale of the process has no influence.
+JsonNode parse_json(const Variable& variable, JsonLimits limits);
 
 }  // namespace lockstep::cluster

@@ -3,11 +3,15 @@
 #include <fmt/format.h>
 
 #include "cluster/json_tree.h"
+#include "lockstep/kubernetes_resolver.h"
 
 namespace lockstep::cluster {
 namespace {
 
 using Kind = JsonNode::Kind;
+
+/// The fields that Kubernetes manages are nested by the path of a field of a container.
+constexpr std::size_t kMaxLevels = 64;
 
 constexpr const char* kAdvice = "give what `kubectl get pods -o json` prints";
 
@@ -16,7 +20,7 @@ class Reader {
   explicit Reader(const Variable& list) : list_(list) {}
 
   std::vector<Pod> read() {
-    const JsonNode root = parse_json(list_);
+    const JsonNode root = parse_json(list_, {.bytes = PodList::kMaxBytes, .levels = kMaxLevels});
     expect(root, Kind::object, "the list of pods");
     const std::string kind = string_in(root, "", "kind");
     // kubectl calls it a List.

@@ -16,6 +16,9 @@ namespace {
 
 using Kind = JsonNode::Kind;
 
+/// The largest cluster, 65,536 tasks, fits. TF_CONFIG itself has 4 levels.
+constexpr JsonLimits kLimits{.bytes = 1 << 20, .levels = 16};
+
 /// What Python's int() takes of a text: spaces around, a sign, digits with single underscores
 /// between them. nullopt for anything else and for what an int cannot hold.
 std::optional<int> python_int(std::string_view text) {
@@ -53,7 +56,7 @@ class Reader {
   explicit Reader(const Variable& variable) : variable_(variable) {}
 
   TfConfig read() {
-    const JsonNode root = parse_json(variable_);
+    const JsonNode root = parse_json(variable_, kLimits);
     expect(root, Kind::object, "TF_CONFIG", R"(write {"cluster": {...}, "task": {...}})");
     TfConfig config;
     if (const JsonNode* cluster = root.find("cluster")) config.cluster = cluster_of(*cluster);

@@ -5,7 +5,7 @@
 //
 // Accepted is what TensorFlow accepts, where it has a meaning: "index" may be anything that
 // Python's int() takes ("1", 1.0), "type" may be a number, a job may be {"1": "b:1"}. Stricter: no
-// key twice, and addresses are checked.
+// key twice, at most 1 MiB and 16 levels, and addresses are checked.
 #pragma once
 
 #include <optional>

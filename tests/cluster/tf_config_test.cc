@@ -1,5 +1,11 @@
 #include "cluster/tf_config.h"
 
+#include <locale.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
 #include "tests/cluster/variables.h"
 
 namespace lockstep {
@@ -136,6 +142,8 @@ TEST(TfConfigResolver, JobsWithGaps) {
       ClusterSpec({{"worker", {{1, "h:1"}, {4, "i:1"}}}, {"ps", {}}}));
 }
 
+constexpr std::size_t kMebibyte = 1 << 20;
+
 struct Wrong {
   std::string text;
   std::size_t offset;
@@ -166,8 +174,12 @@ INSTANTIATE_TEST_SUITE_P(
                     Wrong{R"({"a": 01})", 7, "not JSON"}, Wrong{"{\"a\": \"\x01\"}", 7, "not JSON"},
                     Wrong{"{\"a\": \"\xff\"}", 7, "not JSON"},
                     Wrong{R"({"a": 1e999})", 10, "not JSON"}, Wrong{"nonsense", 1, "not JSON"},
-                    Wrong{std::string(65, '['), 64, "more than 64 levels"},
-                    Wrong{std::string(100'000, '['), 64, "more than 64 levels"},
+                    Wrong{std::string(17, '['), 16, "more than 16 levels"},
+                    Wrong{std::string(100'000, '['), 16, "more than 16 levels"},
+                    Wrong{"{}" + std::string(1, '\0') + "{", 2, "a NUL byte"},
+                    Wrong{std::string(1, '\0'), 0, "a NUL byte"},
+                    Wrong{"{\"a\": \"x" + std::string(1, '\0') + "y\"}", 8, "a NUL byte"},
+                    Wrong{"{}" + std::string(kMebibyte, ' '), kMebibyte, "more than 1048576"},
                     Wrong{R"({"task": {}, "task": {}})", 13, "twice, first at byte 1"},
                     Wrong{R"({"cluster": {"ps": [], "p\u0073": []}})", 23, "twice"}));
 
@@ -197,6 +209,75 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{R"({"cluster": {"worker": {"65536": "a:1"}}})", 24, "0 to 65535"},
         Wrong{R"({"cluster": {"worker": {"99999999999": "a:1"}}})", 24, "0 to 65535"},
         Wrong{R"({"cluster": {"worker": {"1": "a:1", "01": "b:1"}}})", 36, "task 1 of job"}));
+
+/// A locale of this thread, until destruction, in which `point` separates the fraction of a number.
+/// It is written for this test, because a machine need not have any locale but C.
+class DecimalPoint {
+ public:
+  explicit DecimalPoint(const std::string& point) {
+    std::filesystem::create_directories(directory_ / "here");
+    // The compiled form that glibc loads: a magic number, six offsets and the six values, which
+    // are the two separators, the grouping, both separators as wide characters, and the charset.
+    const std::vector<std::string> values = {point + '\0',
+                                             std::string(1, '\0'),
+                                             "\x7f",
+                                             std::string("\x2c\0\0\0", 4),
+                                             std::string("\x2e\0\0\0", 4),
+                                             std::string("UTF-8\0", 6)};
+    std::string head;
+    const auto add = [&head](std::uint32_t word) {
+      head.append(reinterpret_cast<const char*>(&word), sizeof word);
+    };
+    std::string body;
+    constexpr std::uint32_t start = 32;
+    add(0x20031115U ^ LC_NUMERIC);
+    add(static_cast<std::uint32_t>(values.size()));
+    for (const std::string& value : values) {
+      if (value.size() == 4) body.resize((body.size() + 3) / 4 * 4);  // words are aligned
+      add(start + static_cast<std::uint32_t>(body.size()));
+      body += value;
+    }
+    std::ofstream(directory_ / "here" / "LC_NUMERIC", std::ios::binary) << head << body;
+    ::setenv("LOCPATH", directory_.c_str(), 1);
+    locale_ = ::newlocale(LC_NUMERIC_MASK, "here", nullptr);
+    ::unsetenv("LOCPATH");
+    if (locale_ != nullptr) before_ = ::uselocale(locale_);
+  }
+  ~DecimalPoint() {
+    if (locale_ != nullptr) {
+      ::uselocale(before_);
+      ::freelocale(locale_);
+    }
+    std::filesystem::remove_all(directory_);
+  }
+  DecimalPoint(const DecimalPoint&) = delete;
+  DecimalPoint& operator=(const DecimalPoint&) = delete;
+
+ private:
+  std::filesystem::path directory_ =
+      std::filesystem::path(testing::TempDir()) / ("locale-" + std::to_string(::getpid()));
+  locale_t locale_ = nullptr;
+  locale_t before_ = nullptr;
+};
+
+TEST(TfConfig, NumbersDoNotDependOnTheLocale) {
+  const Logged logged;
+  for (const std::string point : {",", "\xd9\xab"}) {  // of de_DE and of ps_AF
+    const DecimalPoint there(point);
+    ASSERT_EQ(::localeconv()->decimal_point, point);
+    EXPECT_EQ(index_of("1.0"), 1);
+    EXPECT_EQ(index_of("1.9"), 1);
+    EXPECT_EQ(resolver_of(config(R"({"type": 1.50})")).task_type(), "1.50");
+    EXPECT_EQ(::localeconv()->decimal_point, point);  // it is the user's again
+  }
+}
+
+TEST(TfConfig, UpToTheLimitsIsRead) {
+  const std::string levels = std::string(15, '[') + std::string(15, ']');
+  std::string text = R"({"other": )" + levels + R"(, "cluster": {"worker": ["a:1"]}})";
+  text.append(kMebibyte - text.size(), ' ');
+  EXPECT_EQ(cluster::parse_tf_config(text).cluster.num_tasks("worker"), 1);
+}
 
 TEST(TfConfig, FortyCharactersAreShown) {
   const std::string text = R"({"cluster": {"worker": ["one:1", "two:1", three, "four:1"]}})";
