@@ -1,5 +1,7 @@
 #include "format/byte_source.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -13,10 +15,13 @@ namespace {
 
 class FileSource final : public ByteSource {
  public:
-  explicit FileSource(std::unique_ptr<sys::File> file) : file_(std::move(file)) {}
+  /// `bytes`: the size of the file when it was opened.
+  FileSource(std::unique_ptr<sys::File> file, std::uint64_t bytes)
+      : file_(std::move(file)), bytes_(bytes) {}
 
   std::size_t read(std::span<std::byte> into) override {
     const std::size_t got = file_->read(position_, into);
+    if (got == 0 && !into.empty()) check_end(position_);
     position_ += got;
     return got;
   }
@@ -25,6 +30,7 @@ class FileSource final : public ByteSource {
     const std::uint64_t size = file_->size();
     const std::uint64_t left = size > position_ ? size - position_ : 0;
     const std::uint64_t skipped = std::min(bytes, left);
+    if (skipped < bytes) check_end(size);
     position_ += skipped;
     return skipped;
   }
@@ -33,7 +39,18 @@ class FileSource final : public ByteSource {
   [[nodiscard]] const std::string& name() const noexcept override { return file_->path(); }
 
  private:
+  /// The file ends at byte `end` now. Less than it had is not its end but a loss, also where what is
+  /// left is well-formed.
+  void check_end(std::uint64_t end) const {
+    if (end >= bytes_) return;
+    throw DataError(fmt::format(
+        "{} had {} bytes when it was opened and at most {} are left: it was cut while it was read; "
+        "restore the file, and replace files by renaming",
+        name(), bytes_, end));
+  }
+
   std::unique_ptr<sys::File> file_;
+  std::uint64_t bytes_;
   std::uint64_t position_ = 0;
 };
 
@@ -101,8 +118,9 @@ Compression detect_compression(std::span<const std::byte> head) noexcept {
 std::unique_ptr<ByteSource> open_file(const std::string& path, Compression compression,
                                       LooksPlain looks_plain) {
   std::unique_ptr<sys::File> file = sys::PosixDisk().open(path, sys::Disk::Open::read);
+  const std::uint64_t bytes = file->size();
   if (compression == Compression::automatic) compression = compression_of(*file, looks_plain);
-  return decompress(std::make_unique<FileSource>(std::move(file)), compression);
+  return decompress(std::make_unique<FileSource>(std::move(file), bytes), compression);
 }
 
 std::unique_ptr<ByteSource> memory_source(std::span<const std::byte> bytes, std::string name) {

@@ -3,9 +3,10 @@
 //   const auto source = format::open_file("data/train.csv.gz");
 //   while (const std::size_t got = source->read(block)) parse(block.first(got));
 //
-// A file that cannot be opened or read is a SystemError (Code::not_found if it is missing); a
-// compressed stream that is cut off or damaged is a DataError that names file and byte. Thread
-// rule: one thread at a time uses a source.
+// A file that cannot be opened or read is a SystemError (Code::not_found if it is missing). A
+// compressed stream that is cut off or damaged is a DataError that names file and byte. A file that
+// ends before the length it had when it was opened is a DataError, too. Thread rule: one thread at
+// a time uses a source.
 #pragma once
 
 #include <cstddef>

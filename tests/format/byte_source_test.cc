@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <filesystem>
+
 #include "format/window.h"
 #include "lockstep/error.h"
 #include "tests/format/files.h"
@@ -11,6 +13,7 @@
 namespace lockstep::format {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -88,6 +91,56 @@ TEST(ByteSource, SkipStopsAtTheEnd) {
     EXPECT_EQ(source->skip(~std::uint64_t{0}), text.size() - 40'005);
     EXPECT_EQ(source->read(some), 0U);
   }
+}
+
+/// Reads 1,000 bytes, cuts the file to `left` bytes and reads on; the message of the error.
+std::string failure_of_cut(const std::string& path, std::size_t left, bool skips) {
+  const auto source = open_file(path);
+  std::vector<std::byte> some(1000);
+  EXPECT_GT(source->read(some), 0U);
+  std::filesystem::resize_file(path, left);
+  for (int again = 0; again < 2; ++again) {  // the error stays
+    try {
+      if (skips) {
+        source->skip(~std::uint64_t{0});
+      } else {
+        read_to_end(*source);
+      }
+      return "no error";
+    } catch (const DataError& error) {
+      EXPECT_EQ(error.code(), Code::data_loss);
+      if (again == 1) return error.what();
+    }
+  }
+  return {};
+}
+
+TEST(ByteSource, AFileThatIsCutWhileItIsReadIsDataLoss) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/a";
+  const std::string text = sample_text(1'000'000);
+  const std::string member = packed(text, Compression::gzip);
+  for (const bool skips : {false, true}) {
+    write_file(path, text);
+    EXPECT_THAT(failure_of_cut(path, 700'000, skips),
+                AllOf(HasSubstr(path + " had 1000000 bytes when it was opened"),
+                      HasSubstr("at most 700000 are left")));
+    write_file(path, text);
+    EXPECT_THAT(failure_of_cut(path, 500, skips), HasSubstr("when it was opened"));
+    // What is left of a compressed file ends where one of its members does.
+    write_file(path, member + member);
+    EXPECT_THAT(failure_of_cut(path, member.size(), skips), HasSubstr("when it was opened"));
+  }
+}
+
+TEST(ByteSource, AFileThatGrowsIsReadToItsEnd) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/a";
+  write_file(path, "first");
+  const auto source = open_file(path);
+  EXPECT_EQ(read_to_end(*source), "first");
+  write_file(path, "first, more");
+  EXPECT_EQ(read_to_end(*source), ", more");
 }
 
 TEST(Compression, IsToldFromTheFirstBytes) {

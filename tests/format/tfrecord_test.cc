@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "format/record_frame.h"
 #include "lockstep/error.h"
 #include "tests/format/files.h"
@@ -241,6 +243,33 @@ TEST(RecordReader, SkipFindsTruncationsToo) {
   for (const std::size_t size : {std::size_t{5}, std::size_t{500'000}, bytes.size() - 1}) {
     write_file(path, bytes.substr(0, size));
     EXPECT_THROW(RecordReader(path).skip(1), DataError);
+  }
+}
+
+TEST(RecordReader, AFileCutBetweenRecordsWhileItIsReadIsDataLoss) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/a";
+  const Records written(2000, sample_text(1000));
+  for (const CorruptRecords on_corrupt : {CorruptRecords::fail, CorruptRecords::skip}) {
+    write_file(path, framed(written));
+    RecordReader reader(path, {.on_corrupt = on_corrupt});
+    EXPECT_TRUE(reader.next());
+    std::filesystem::resize_file(path, framed(written).size() / 2);
+    std::string failure;
+    try {
+      while (reader.next()) {
+      }
+    } catch (const DataError& error) {
+      EXPECT_EQ(error.code(), Code::data_loss);
+      failure = error.what();
+    }
+    EXPECT_EQ(reader.position(), 1000U);
+    if (on_corrupt == CorruptRecords::fail) {
+      EXPECT_THAT(failure, HasSubstr("bytes when it was opened"));
+    } else {
+      EXPECT_EQ(failure, "");
+      EXPECT_EQ(reader.skipped().rests, 1U);
+    }
   }
 }
 

@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "lockstep/readers.h"
 #include "tests/input/files_to_read.h"
 #include "tests/input/helpers.h"
@@ -114,6 +116,40 @@ TEST_F(RowReaders, WindowsOfTokens) {
   write("d", "odd");
   EXPECT_THAT(error_of<DataError>([&] { all_of(tokens(path("d"), {.length = 1})); }),
               HasSubstr(path("d") + ": 3 bytes"));
+}
+
+// --- Files that shrink. -------------------------------------------------------------------------
+
+/// Reads an element, cuts the file to half of it and reads on: an error, and not the end.
+template <class T>
+void expect_data_loss(const Dataset<T>& dataset, const std::string& file) {
+  SCOPED_TRACE(dataset.explain());
+  auto iterator = dataset.iterate();
+  EXPECT_TRUE(iterator.next());
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) / 2);
+  int elements = 1;
+  try {
+    while (iterator.next()) ++elements;
+    ADD_FAILURE() << "ended after " << elements << " elements";
+  } catch (const DataError& error) {
+    EXPECT_EQ(error.code(), Code::data_loss);
+    EXPECT_THAT(error.what(), HasSubstr(file));
+  }
+  EXPECT_LE(elements, 1000);
+}
+
+TEST_F(RowReaders, AFileThatIsCutWhileItIsReadIsDataLoss) {
+  std::string rows;
+  for (int i = 0; i < 2000; ++i) rows += std::string(999, '7') + "\n";
+  const auto lines = [&] { return write("lines", rows); };
+  expect_data_loss(data::text_lines(lines()), path("lines"));
+  expect_data_loss(data::fixed_length_records(lines(), {.record_bytes = 1000}), path("lines"));
+  expect_data_loss(
+      csv(lines(), {.columns = {{.name = "x", .type = CsvType::bytes}}, .header = CsvHeader::none}),
+      path("lines"));
+  expect_data_loss(tokens(lines(), {.type = TokenType::uint8, .length = 1000}), path("lines"));
+  write_records("records", std::vector<std::string>(2000, std::string(1000, 'x')));
+  expect_data_loss(data::tfrecord(path("records")), path("records"));
 }
 
 }  // namespace
