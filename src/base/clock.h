@@ -15,10 +15,18 @@ class Clock {
   [[nodiscard]] virtual Time now() const noexcept = 0;
 };
 
-/// CLOCK_MONOTONIC: unaffected by jumps of the wall clock.
+namespace detail {
+/// Of a thread that belongs to a simulation (scheduler.h), else null.
+inline thread_local constinit const Clock* virtual_clock = nullptr;
+}  // namespace detail
+
+/// CLOCK_MONOTONIC: unaffected by jumps of the wall clock. In a simulation: its virtual time.
 class MonotonicClock final : public Clock {
  public:
-  [[nodiscard]] Time now() const noexcept override { return std::chrono::steady_clock::now(); }
+  [[nodiscard]] Time now() const noexcept override {
+    const Clock* simulated = detail::virtual_clock;
+    return simulated == nullptr ? std::chrono::steady_clock::now() : simulated->now();
+  }
 };
 
 }  // namespace lockstep

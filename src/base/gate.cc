@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <climits>
 
+#include "base/scheduler.h"
+
 namespace lockstep {
 namespace {
 
@@ -22,6 +24,8 @@ long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
 }  // namespace
 
 SpinPolicy SpinPolicy::for_threads(int runnable, int cores) noexcept {
+  // Nothing changes before a simulated thread has given its turn away.
+  if (Scheduler::current() != nullptr) return {};
   // A pause is some 10-40 ns. Yields follow, since the scheduler may have put two of the threads on
   // one core even if there are enough: then only giving it away lets the other one get on.
   if (runnable <= cores) return {.eager = 40, .pauses = 400, .yields = 64};
@@ -31,6 +35,7 @@ SpinPolicy SpinPolicy::for_threads(int runnable, int cores) noexcept {
 
 SpinPolicy SpinPolicy::for_computing_threads(int runnable, int cores) noexcept {
   SpinPolicy policy = for_threads(runnable, cores);
+  if (Scheduler::current() != nullptr) return policy;
   // A yield that nobody takes up is some 300 ns.
   if (runnable <= cores) policy.idle_yields = 8192;
   return policy;
@@ -52,10 +57,10 @@ void Gate::pause() noexcept {
 }
 
 Duration Gate::yield() noexcept {
-  const MonotonicClock clock;
-  const Time before = clock.now();
+  using RealClock = std::chrono::steady_clock;
+  const Time before = RealClock::now();
   sched_yield();
-  return clock.now() - before;
+  return RealClock::now() - before;
 }
 
 // Before main: gates are used by threads only, and those of other files' static objects find false
@@ -64,17 +69,22 @@ const bool Gate::kWaitersPay =
     syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
 
 void Gate::barrier_on_all() noexcept {
+  if (Scheduler::current() != nullptr) return;  // one thread at a time, in turns
   syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
 }
 
 void Gate::wake_all() noexcept {
   epoch_.fetch_add(1);
+  if (Scheduler::current() != nullptr) return;  // it looks at the epoch
   futex(epoch_, FUTEX_WAKE_BITSET, INT_MAX, nullptr);
 }
 
 // A process that cannot order its waiters against the notifications of others looks again by
 // itself.
 bool Gate::sleep(std::uint32_t seen, Deadline deadline) noexcept {
+  if (Scheduler* scheduler = Scheduler::current()) {
+    return scheduler->wait([&] { return epoch_.load() != seen; }, deadline);
+  }
   if (kWaitersPay) return sleep_until(seen, deadline);
   constexpr auto kNap = std::chrono::milliseconds(5);
   const Deadline soon = Deadline::after(kNap);

@@ -33,4 +33,38 @@ std::jthread start_thread(std::string name, std::function<void(std::stop_token)>
   }
 }
 
+Thread::Thread(std::string name, std::function<void(const std::stop_token&)> body,
+               std::function<void(const Status&)> on_error) {
+  Scheduler* scheduler = Scheduler::current();
+  if (scheduler == nullptr) {
+    thread_ = start_thread(std::move(name), std::move(body), std::move(on_error));
+    return;
+  }
+  task_ = scheduler->start(std::move(name), [body = std::move(body), on_error = std::move(on_error),
+                                             stop = stop_.get_token()]() noexcept {
+    try {
+      body(stop);
+    } catch (...) {
+      on_error(Status::from_current_exception());
+    }
+  });
+}
+
+Thread::~Thread() {
+  request_stop();
+  if (task_ || thread_.joinable()) join();
+}
+
+void Thread::request_stop() noexcept {
+  stop_.request_stop();
+  thread_.request_stop();
+}
+
+void Thread::join() {
+  if (!task_) return thread_.join();
+  // Whoever stops a thread has ended what it waits for.
+  Scheduler::current()->wait([this] { return task_->over(); }, Deadline::never());
+  task_.reset();
+}
+
 }  // namespace lockstep

@@ -6,9 +6,12 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <stop_token>
 #include <string>
 #include <thread>
 
+#include "base/scheduler.h"
 #include "base/status.h"
 
 namespace lockstep {
@@ -16,6 +19,25 @@ namespace lockstep {
 /// The name is cut to the 15 characters Linux keeps. Throws SystemError if no thread can be had.
 std::jthread start_thread(std::string name, std::function<void(std::stop_token)> body,
                           std::function<void(const Status&)> on_error);
+
+/// A thread of the collective runtime: as start_thread(), or a thread of the simulation to which the
+/// calling thread belongs (scheduler.h). Stopped and joined when it is destroyed.
+class Thread {
+ public:
+  Thread(std::string name, std::function<void(const std::stop_token&)> body,
+         std::function<void(const Status&)> on_error);
+  ~Thread();
+  Thread(const Thread&) = delete;
+  Thread& operator=(const Thread&) = delete;
+
+  void request_stop() noexcept;
+  void join();
+
+ private:
+  std::stop_source stop_;  // of a simulated thread
+  std::shared_ptr<Scheduler::Task> task_;
+  std::jthread thread_;
+};
 
 /// Names the calling thread, for debuggers and /proc.
 void name_this_thread(const std::string& name) noexcept;

@@ -9,6 +9,7 @@
 #include "base/fork.h"
 #include "base/gate.h"
 #include "base/mutex.h"
+#include "base/scheduler.h"
 #include "base/thread.h"
 
 namespace lockstep::coll {
@@ -79,6 +80,17 @@ class Registry {
 
 void Farewell::keep(std::string name, std::function<void(const std::stop_token&)> body,
                     std::function<void(const Status&)> on_error, std::function<bool()> leaving) {
+  if (Scheduler* scheduler = Scheduler::current()) {
+    // It keeps its threads itself. They end by themselves: no simulated process ends before.
+    scheduler->start(std::move(name), [body = std::move(body), on_error = std::move(on_error)] {
+      try {
+        body(std::stop_token());
+      } catch (...) {
+        on_error(Status::from_current_exception());
+      }
+    });
+    return;
+  }
   static Registry registry;
   registry.add(std::move(name), std::move(body), std::move(on_error), std::move(leaving));
 }

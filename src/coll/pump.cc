@@ -1,14 +1,12 @@
 #include "coll/pump.h"
 
-#include "base/thread.h"
-
 namespace lockstep::coll {
 
 Pump::Pump(Executor& executor, const std::string& name)
     : executor_(executor),
-      thread_(start_thread(
+      thread_(
           name, [this](const std::stop_token& stop) { run(stop); },
-          [this](const Status& why) { executor_.end().fail(why); })) {}
+          [this](const Status& why) { executor_.end().fail(why); }) {}
 
 Pump::~Pump() {
   thread_.request_stop();

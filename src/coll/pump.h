@@ -5,10 +5,10 @@
 #include <deque>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "base/gate.h"
 #include "base/mutex.h"
+#include "base/thread.h"
 #include "coll/executor.h"
 #include "coll/work_state.h"
 
@@ -31,7 +31,7 @@ class Pump {
   Gate gate_;
   Mutex mutex_;
   std::deque<std::shared_ptr<Work::Shared>> queue_ GUARDED_BY(mutex_);
-  std::jthread thread_;
+  Thread thread_;
 };
 
 }  // namespace lockstep::coll

@@ -92,6 +92,8 @@ class Channel {
   void resume();
   [[nodiscard]] Peer& process(Side side) noexcept { return *end(side).bound.peer; }
   [[nodiscard]] bool is_open(Side side) const noexcept;
+  /// The other end has answered, as far as this one knows.
+  [[nodiscard]] bool established(Side side) const noexcept { return end(side).established; }
 
  private:
   struct Segment {

@@ -44,8 +44,8 @@ class ProcessNetwork final : public sys::Network {
 
   std::unique_ptr<sys::Listener> listen(const std::string& address) override;
   std::unique_ptr<sys::Connection> connect(const std::string& address) override;
-  /// wait() steps the world, by a microsecond at least; it also ends, with false, when nothing is
-  /// left to happen.
+  /// On a simulated thread wait() lets the others run. Elsewhere it steps the world, by a
+  /// microsecond at least; it also ends, with false, when nothing is left to happen.
   std::unique_ptr<sys::Poller> poller() override;
 
   /// Differs from its last value if a read, write or accept of this process may do more than then:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/scheduler.h"
 #include "lockstep/error.h"
 
 namespace lockstep::sim::detail {
@@ -78,6 +79,11 @@ bool SimPoller::ready() const noexcept {
 }
 
 bool SimPoller::wait(Deadline deadline) {
+  if (lockstep::Scheduler* scheduler = lockstep::Scheduler::current()) {
+    const bool something = scheduler->wait([this] { return ready(); }, deadline);
+    woken_ = false;
+    return something;
+  }
   // A wait takes its time even if something is ready: a caller that ignores it would otherwise
   // stand still for ever, and so would its deadline.
   if (!deadline.passed(world_.now())) {

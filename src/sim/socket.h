@@ -37,6 +37,8 @@ class Socket final : public sys::Connection {
   void shutdown_write() noexcept override { channel_.shutdown_write(side_); }
   [[nodiscard]] Status error() const override { return channel_.error(side_); }
   [[nodiscard]] std::string peer() const override { return channel_.peer_address(side_); }
+  [[nodiscard]] bool is_open() const noexcept override { return channel_.established(side_); }
+  [[nodiscard]] std::string local_host() const override { return channel_.process(side_).host; }
 
   [[nodiscard]] bool ready_for(sys::Poller::Interest interest) const noexcept;
 
