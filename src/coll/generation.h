@@ -8,10 +8,11 @@ namespace lockstep::coll {
 
 inline std::atomic<std::uint64_t> last_generation = 0;
 
-/// The process has been in this generation.
-inline void note_generation(std::uint64_t generation) noexcept {
-  std::uint64_t known = last_generation.load();
-  while (known < generation && !last_generation.compare_exchange_weak(known, generation)) {
+/// The process whose last generation that was has been in this one.
+inline void note_generation(std::uint64_t generation,
+                            std::atomic<std::uint64_t>& last = last_generation) noexcept {
+  std::uint64_t known = last.load();
+  while (known < generation && !last.compare_exchange_weak(known, generation)) {
   }
 }
 

@@ -93,7 +93,10 @@ Session join(const JoinOptions& options) {
   if (options.addresses.size() == 1) {
     return Hub().join({.size = 1, .rank = 0, .options = options.options});
   }
-  Joined joined = Joiner(options).run();
+  return session_of(Joiner(options).run(), options);
+}
+
+Session session_of(const Joined& joined, const JoinOptions& options) {
   const Roster& roster = joined.presence->roster();
   GroupSpec spec;
   spec.hosts = roster.host_labels();

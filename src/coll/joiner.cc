@@ -54,11 +54,21 @@ double seconds(Duration duration) { return std::chrono::duration<double>(duratio
 
 }  // namespace
 
-Joiner::Joiner(const JoinOptions& options)
+JoiningProcess JoiningProcess::real(const JoinOptions& options) {
+  return {.network = std::make_unique<sys::PosixNetwork>(
+              sys::PosixNetwork::Patience{.listening = options.timeout, .connecting = kLookup}),
+          .pid = static_cast<std::uint32_t>(::getpid()),
+          .host = sys::host_identity(),
+          .host_name = sys::host_name(),
+          .incarnation = random_number(),
+          .generation = &last_generation};
+}
+
+Joiner::Joiner(const JoinOptions& options, JoiningProcess process)
     : options_(options),
       addresses_(options.addresses),
-      network_(std::make_unique<sys::PosixNetwork>(
-          sys::PosixNetwork::Patience{.listening = options.timeout, .connecting = kLookup})),
+      network_(std::move(process.network)),
+      last_generation_(*process.generation),
       poller_(network_->poller()),
       began_(clock_.now()),
       deadline_(Deadline::after(began_, options.timeout)),
@@ -68,14 +78,14 @@ Joiner::Joiner(const JoinOptions& options)
   own_.rank = options_.rank;
   own_.size = size();
   own_.replicas = options_.options.replicas;
-  own_.pid = static_cast<std::uint32_t>(::getpid());
+  own_.pid = process.pid;
   own_.cluster = digest(fmt::format("{}|{}", size(), fmt::join(addresses_, ",")));
-  own_.generation = last_generation.load();
-  own_.incarnation = random_number();
-  own_.host = sys::host_identity();
+  own_.generation = last_generation_.load();
+  own_.incarnation = process.incarnation;
+  own_.host = process.host;
   own_.arithmetic = digest(options_.arithmetic);
   own_.options = digest(agreed_options(options_));
-  own_.set_host_name(sys::host_name());
+  own_.set_host_name(process.host_name);
 }
 
 Joiner::~Joiner() = default;
@@ -89,7 +99,7 @@ Joined Joiner::run() {
     } else {
       call_rank_0();
     }
-    note_generation(roster_.generation);
+    note_generation(roster_.generation, last_generation_);
     if (protection_) protection_->enter(roster_.generation);
     close_spare_door();
     meet_neighbours();

@@ -8,7 +8,9 @@
 // Whoever fails in between tells rank 0, and rank 0 everybody.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -32,9 +34,26 @@ struct Joined {
   std::shared_ptr<transport::ShmHost> host;  // null: alone on its host
 };
 
+/// The process that joins: its network, and what the others know it by.
+struct JoiningProcess {
+  std::unique_ptr<sys::Network> network;
+  std::uint32_t pid = 0;
+  std::uint64_t host = 0;  // sys::host_identity()
+  std::string host_name;
+  std::uint64_t incarnation = 0;                     // no other process ever has it
+  std::atomic<std::uint64_t>* generation = nullptr;  // its last one; outlives the joiner
+
+  /// The one that calls.
+  static JoiningProcess real(const JoinOptions& options);
+};
+
+/// The session of all ranks of a generation that was joined with these options.
+[[nodiscard]] Session session_of(const Joined& joined, const JoinOptions& options);
+
 class Joiner {
  public:
-  explicit Joiner(const JoinOptions& options);
+  explicit Joiner(const JoinOptions& options) : Joiner(options, JoiningProcess::real(options)) {}
+  Joiner(const JoinOptions& options, JoiningProcess process);
   ~Joiner();
   Joiner(const Joiner&) = delete;
   Joiner& operator=(const Joiner&) = delete;
@@ -95,6 +114,7 @@ class Joiner {
   JoinOptions options_;
   std::vector<std::string> addresses_;  // by rank; what is dialled
   std::unique_ptr<sys::Network> network_;
+  std::atomic<std::uint64_t>& last_generation_;
   std::unique_ptr<sys::Poller> poller_;
   MonotonicClock clock_;
   Time began_;
