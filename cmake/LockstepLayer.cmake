@@ -31,12 +31,25 @@ function(lockstep_compile_settings target)
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> PRIVATE ${PROJECT_SOURCE_DIR}/src)
 endfunction()
 
+# libtorch's headers take longer to compile than our own code. So the torch half is compiled several
+# sources at a time. Every source stays compilable alone: the tidy build compiles each by itself.
+option(LOCKSTEP_UNITY "Compile several sources that include libtorch as one" ON)
+function(lockstep_compile_together target)
+  if(LOCKSTEP_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  endif()
+endfunction()
+
 # One static library a layer; USES names the layers it stands on, LINKS third-party targets,
-# PUBLIC_LINKS the third-party targets whose headers the layer's own headers include.
+# PUBLIC_LINKS the third-party targets whose headers the layer's own headers include. TORCH: its
+# sources include libtorch.
 function(lockstep_layer name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;USES;LINKS;PUBLIC_LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;USES;LINKS;PUBLIC_LINKS" ${ARGN})
   add_library(lockstep_${name} STATIC ${ARG_SOURCES})
   lockstep_compile_settings(lockstep_${name})
+  if(ARG_TORCH)
+    lockstep_compile_together(lockstep_${name})
+  endif()
   foreach(used IN LISTS ARG_USES)
     target_link_libraries(lockstep_${name} PUBLIC lockstep_${used})
   endforeach()

@@ -8,44 +8,44 @@
 
 namespace lockstep {
 
-namespace {
-
-constexpr const char* kName = "CollectiveAllReduceStrategy";
-
 /// What configure() was told.
-struct Task {
+struct CollectiveTask {
   ClusterSpec cluster;
   std::string type;
   int id = 0;
 
-  friend bool operator==(const Task&, const Task&) = default;
+  friend bool operator==(const CollectiveTask&, const CollectiveTask&) = default;
 };
 
-std::string name_of(const Task& task) { return fmt::format("{} {}", task.type, task.id); }
+namespace {
 
-Task checked_task(const ClusterSpec& cluster, const std::optional<std::string>& type,
-                  std::optional<int> id) {
+constexpr const char* kCollectiveName = "CollectiveAllReduceStrategy";
+
+std::string name_of(const CollectiveTask& task) { return fmt::format("{} {}", task.type, task.id); }
+
+CollectiveTask checked_task(const ClusterSpec& cluster, const std::optional<std::string>& type,
+                            std::optional<int> id) {
   if (!type || !id) {
     throw InvalidUsage(
         fmt::format("{}::configure: a cluster is given but not the {}; say which of its tasks this "
                     "process is",
-                    kName, !type ? "task_type" : "task_id"));
+                    kCollectiveName, !type ? "task_type" : "task_id"));
   }
   if (*type != "chief" && *type != "worker") {
     throw InvalidUsage(
         fmt::format("{}::configure: task_type '{}' runs no replicas, only 'chief' "
                     "and 'worker' do; do not configure a strategy in other tasks",
-                    kName, *type));
+                    kCollectiveName, *type));
   }
   try {
     validate_cluster_spec(cluster, *type, *id);
   } catch (const ConfigError& why) {
-    throw ConfigError(fmt::format("{}::configure: {}", kName, why.what()));
+    throw ConfigError(fmt::format("{}::configure: {}", kCollectiveName, why.what()));
   }
   return {cluster, *type, *id};
 }
 
-SimpleClusterResolver resolver_of(const std::optional<Task>& task) {
+SimpleClusterResolver resolver_of(const std::optional<CollectiveTask>& task) {
   if (!task) return SimpleClusterResolver(ClusterSpec());
   SimpleClusterOptions options;
   options.task_type = task->type;
@@ -56,35 +56,36 @@ SimpleClusterResolver resolver_of(const std::optional<Task>& task) {
 DeviceList devices_of(int num_gpus, const MultiWorkerOptions& options) {
   if (num_gpus < 0) {
     throw InvalidUsage(
-        fmt::format("{}: num_gpus_per_worker is {}; it is 0 or more", kName, num_gpus));
+        fmt::format("{}: num_gpus_per_worker is {}; it is 0 or more", kCollectiveName, num_gpus));
   }
   if (num_gpus > 0 && !options.devices.empty()) {
-    throw InvalidUsage(fmt::format(
-        "{}: num_gpus_per_worker is {} and devices are given; say one of them", kName, num_gpus));
+    throw InvalidUsage(
+        fmt::format("{}: num_gpus_per_worker is {} and devices are given; say one of them",
+                    kCollectiveName, num_gpus));
   }
   DeviceList devices = options.devices;
   for (int i = 0; i < num_gpus; ++i) devices.emplace_back(fmt::format("GPU:{}", i));
   if (devices.empty()) devices = {"CPU:0"};
-  return detail::checked_devices(kName, std::move(devices),
+  return detail::checked_devices(kCollectiveName, std::move(devices),
                                  options.device_table.value_or(DeviceTable::machine()));
 }
 
 /// A group that was formed elsewhere has to be the one that configure() speaks of.
-void check_session(const coll::Session& session, const Task& task) {
+void check_session(const coll::Session& session, const CollectiveTask& task) {
   const int rank = id_in_cluster(task.cluster, task.type, task.id);
   const int size = worker_count(task.cluster, task.type);
   if (session.rank() == rank && session.size() == size) return;
   throw ConfigError(fmt::format(
       "{}: {} is worker {} of {} by configure(), but the session that was given is rank "
       "{} of {}",
-      kName, name_of(task), rank, size, session.rank(), session.size()));
+      kCollectiveName, name_of(task), rank, size, session.rank(), session.size()));
 }
 
 }  // namespace
 
 struct CollectiveAllReduceStrategy::Impl {
   MultiWorkerOptions options;
-  std::optional<Task> task;            // nothing: local
+  std::optional<CollectiveTask> task;  // nothing: local
   std::unique_ptr<Strategy> strategy;  // with the first use
   bool left = false;
 };
@@ -94,7 +95,7 @@ CollectiveAllReduceStrategy::CollectiveAllReduceStrategy(int num_gpus_per_worker
   if (options.cluster_resolver) {
     throw InvalidUsage(fmt::format(
         "{}: configure() says who the workers are; MultiWorkerMirroredStrategy takes a resolver",
-        kName));
+        kCollectiveName));
   }
   options.devices = devices_of(num_gpus_per_worker, options);
   impl_ = std::make_unique<Impl>();
@@ -113,19 +114,20 @@ void CollectiveAllReduceStrategy::configure(NoSession, const ClusterSpec& cluste
                                             const std::optional<std::string>& task_type,
                                             std::optional<int> task_id) {
   if (!cluster_spec) return;
-  const Task task = checked_task(cluster_spec, task_type, task_id);
+  const CollectiveTask task = checked_task(cluster_spec, task_type, task_id);
   if (impl_->task == task) return;
   if (impl_->task) {
-    throw InvalidUsage(fmt::format("{}::configure: this is {} of {} already, and cannot become {} "
-                                   "of {}; make another strategy",
-                                   kName, name_of(*impl_->task), to_string(impl_->task->cluster),
-                                   name_of(task), to_string(cluster_spec)),
-                       Code::failed_precondition);
+    throw InvalidUsage(
+        fmt::format("{}::configure: this is {} of {} already, and cannot become {} "
+                    "of {}; make another strategy",
+                    kCollectiveName, name_of(*impl_->task), to_string(impl_->task->cluster),
+                    name_of(task), to_string(cluster_spec)),
+        Code::failed_precondition);
   }
   if (impl_->strategy) {
     throw InvalidUsage(fmt::format("{}::configure: the strategy is in use as a local one; "
                                    "configure it before its first use",
-                                   kName),
+                                   kCollectiveName),
                        Code::failed_precondition);
   }
   impl_->task = task;
@@ -143,7 +145,8 @@ Strategy& CollectiveAllReduceStrategy::strategy() const {
   if (impl_->strategy) return *impl_->strategy;
   if (impl_->left) {
     throw InvalidUsage(
-        fmt::format("{}: it has left the cluster; experimental_initialize() joins anew", kName),
+        fmt::format("{}: it has left the cluster; experimental_initialize() joins anew",
+                    kCollectiveName),
         Code::failed_precondition);
   }
   const MultiWorkerOptions& given = impl_->options;
@@ -164,7 +167,8 @@ std::vector<coll::Work> CollectiveAllReduceStrategy::experimental_initialize() {
   if (!impl_->task || impl_->strategy) return {};
   if (impl_->left && impl_->options.session) {
     throw InvalidUsage(
-        fmt::format("{}: the session that was given is used up; make another strategy", kName),
+        fmt::format("{}: the session that was given is used up; make another strategy",
+                    kCollectiveName),
         Code::failed_precondition);
   }
   impl_->left = false;
@@ -177,7 +181,7 @@ std::vector<coll::Work> CollectiveAllReduceStrategy::experimental_finalize() {
   if (has_strategy() && &get_strategy() == impl_->strategy.get()) {
     throw InvalidUsage(fmt::format("{}::experimental_finalize: the strategy's scope has to end "
                                    "first",
-                                   kName),
+                                   kCollectiveName),
                        Code::failed_precondition);
   }
   // Left even if the others cannot be waited for.
@@ -208,7 +212,7 @@ CollectiveAllReduceStrategy CollectiveAllReduceStrategy::clone() const {
   if (impl_->options.session && !impl_->task) {
     throw InvalidUsage(fmt::format("{}::clone: a session was given, and two cannot join with it; "
                                    "configure the strategy first",
-                                   kName),
+                                   kCollectiveName),
                        Code::failed_precondition);
   }
   auto copy = std::make_unique<Impl>();

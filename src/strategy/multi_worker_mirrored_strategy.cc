@@ -23,7 +23,7 @@ using detail::Workers;
 
 namespace {
 
-constexpr const char* kName = "MultiWorkerMirroredStrategy";
+constexpr const char* kMultiWorkerName = "MultiWorkerMirroredStrategy";
 
 /// Which instructions libtorch uses here: "AVX2". Asked once: libtorch's answer is not made for
 /// several threads at a time.
@@ -75,7 +75,7 @@ std::optional<coll::JoinOptions> cluster_of(const MultiWorkerOptions& options,
     throw ConfigError(fmt::format(
         "{}: {} says that this task is a parameter server (ps), which runs no replicas. Branch on "
         "the resolver's task_type() first, and make a strategy in chief and worker tasks only",
-        kName, resolver.source()));
+        kMultiWorkerName, resolver.source()));
   }
   coll::JoinOptions join;
   const coll::Engine engine = engine_for(options);
@@ -115,9 +115,9 @@ void require_same_task(const coll::Session& session, const ClusterResolver& reso
   const int rank = id_in_cluster(cluster, *type, *id);
   const int size = worker_count(cluster, *type);
   if (session.rank() == rank && session.size() == size) return;
-  throw ConfigError(fmt::format("{}: by {} this is worker {} of {}, but rank {} of {} by {}", kName,
-                                resolver.source(), rank, size, session.rank(), session.size(),
-                                session.transport()));
+  throw ConfigError(fmt::format("{}: by {} this is worker {} of {}, but rank {} of {} by {}",
+                                kMultiWorkerName, resolver.source(), rank, size, session.rank(),
+                                session.size(), session.transport()));
 }
 
 std::shared_ptr<coll::Session> session_of(const MultiWorkerOptions& options,
@@ -126,7 +126,7 @@ std::shared_ptr<coll::Session> session_of(const MultiWorkerOptions& options,
     throw InvalidUsage(
         fmt::format("{}: the session in the options belongs to a strategy that was made with them "
                     "before; give each its own",
-                    kName),
+                    kMultiWorkerName),
         Code::failed_precondition);
   }
   if (options.session) return options.session;
@@ -142,11 +142,11 @@ std::shared_ptr<coll::Session> session_of(const MultiWorkerOptions& options,
     throw Unsupported(fmt::format(
         "{}: require_same_bits: an engine joins without comparing the workers' arithmetic, and has "
         "an order of additions of its own",
-        kName));
+        kMultiWorkerName));
   }
   auto session = std::make_shared<coll::Session>(coll::join(*join));
   if (by_engine) require_same_task(*session, resolver);
-  log_info("{}: worker {} of {} with {} replicas each, over {}", kName, session->rank(),
+  log_info("{}: worker {} of {} with {} replicas each, over {}", kMultiWorkerName, session->rank(),
            session->size(), local, session->transport());
   return session;
 }
@@ -162,10 +162,10 @@ struct SharedWorkers {
 std::shared_ptr<StrategyCore> multi_worker_core(const MultiWorkerOptions& options,
                                                 const ClusterResolver& resolver) {
   CoreOptions core;
-  core.name = kName;
+  core.name = kMultiWorkerName;
   core.device_table = options.device_table ? *options.device_table : DeviceTable::machine();
   core.worker_devices = detail::checked_devices(
-      kName, devices_of(options, resolver, core.device_table), core.device_table);
+      kMultiWorkerName, devices_of(options, resolver, core.device_table), core.device_table);
   core.parameter_devices = core.worker_devices;
   core.replicas = options.replicas;
   const auto local = static_cast<int>(core.worker_devices.size());
@@ -190,7 +190,7 @@ std::shared_ptr<StrategyCore> multi_worker_core(const MultiWorkerOptions& option
     log_warning(
         "{}: worker {} was given the seed {}, the chief has {}: the chief's counts. Give all "
         "workers the same replicas.seed",
-        kName, core.workers->index(), own, seed);
+        kMultiWorkerName, core.workers->index(), own, seed);
   }
   core.replicas.seed = seed;
   return std::make_shared<StrategyCore>(std::move(core));

@@ -9,9 +9,6 @@
 namespace lockstep::detail {
 
 namespace {
-[[noreturn]] void wrong_context(const std::string& message) {
-  throw InvalidUsage(message, Code::failed_precondition);
-}
 
 /// The strategy that is current on this thread; of another strategy's call.
 void require_alive(const StrategyCore& current, const char* method) {

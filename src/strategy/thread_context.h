@@ -11,11 +11,16 @@
 
 #include "lockstep/context.h"
 #include "lockstep/detail/runtime.h"
+#include "lockstep/error.h"
 #include "strategy/open_scope.h"
 #include "strategy/verb.h"
 #include "tensor/operator_threads.h"
 
 namespace lockstep::detail {
+
+[[noreturn]] inline void wrong_context(const std::string& message) {
+  throw InvalidUsage(message, Code::failed_precondition);
+}
 
 /// One entered strategy: in cross-replica context, or inside one of its replicas. The core is
 /// shared: a Strategy that is destroyed while it is current is found to be gone.

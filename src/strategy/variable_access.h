@@ -8,14 +8,12 @@
 #include <string>
 #include <string_view>
 
+#include "strategy/thread_context.h"
 #include "strategy/variable_state.h"
 
 namespace lockstep::detail {
 
 [[noreturn]] inline void wrong_value(const std::string& message) { throw InvalidUsage(message); }
-[[noreturn]] inline void wrong_context(const std::string& message) {
-  throw InvalidUsage(message, Code::failed_precondition);
-}
 
 struct Standing {
   enum class Place {

@@ -9,10 +9,10 @@
 namespace lockstep::tensor {
 namespace {
 
-thread_local const at::Generator* current = nullptr;
+thread_local const at::Generator* current_generator = nullptr;
 
 c10::GeneratorImpl* of_this_thread() noexcept {
-  return current == nullptr ? nullptr : current->unsafeGetGeneratorImpl();
+  return current_generator == nullptr ? nullptr : current_generator->unsafeGetGeneratorImpl();
 }
 
 /// Everything that decides the next numbers.
@@ -103,10 +103,10 @@ class Replacement {
 
 }  // namespace
 
-const at::Generator* thread_generator() noexcept { return current; }
+const at::Generator* thread_generator() noexcept { return current_generator; }
 
 const at::Generator* exchange_thread_generator(const at::Generator* generator) noexcept {
-  return std::exchange(current, generator);
+  return std::exchange(current_generator, generator);
 }
 
 bool is_default_generator(const at::Generator& generator) noexcept {

@@ -181,7 +181,7 @@ class Registry {
 };
 
 /// Where this thread's backward passes may place what they compute.
-thread_local PlacedMemory* current = nullptr;
+thread_local PlacedMemory* current_memory = nullptr;
 
 /// Whether this thread computes a node of a backward pass that is not itself recorded.
 bool in_backward() {
@@ -204,8 +204,8 @@ class PlacingAllocator final : public c10::Allocator {
   }
 
   [[nodiscard]] c10::DataPtr allocate(std::size_t bytes) const override {
-    if (current != nullptr && current->blocks_->may_expect(bytes) && in_backward()) {
-      const auto& blocks = current->blocks_;
+    if (current_memory != nullptr && current_memory->blocks_->may_expect(bytes) && in_backward()) {
+      const auto& blocks = current_memory->blocks_;
       if (auto block = blocks->take_expected(bytes)) {
         void* const data = Registry::of_process().add(blocks, std::move(block), bytes);
         return {data, data, drop, c10::kCPU};
@@ -257,7 +257,7 @@ Tensor PlacedMemory::empty_like(const Tensor& like) {
 }
 
 PlacedMemory::Scope::Scope(PlacedMemory* memory) noexcept
-    : before_(std::exchange(current, memory)) {}
-PlacedMemory::Scope::~Scope() { current = before_; }
+    : before_(std::exchange(current_memory, memory)) {}
+PlacedMemory::Scope::~Scope() { current_memory = before_; }
 
 }  // namespace lockstep::tensor

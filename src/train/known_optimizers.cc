@@ -13,26 +13,28 @@ namespace lockstep::train {
 
 namespace {
 
-using namespace torch::optim;
+namespace optim = torch::optim;
 
 template <class... Kinds>
-bool is_one_of(const Optimizer& optimizer) {
+bool is_one_of(const torch::optim::Optimizer& optimizer) {
   return ((typeid(optimizer) == typeid(Kinds)) || ...);
 }
 
 template <class... Kinds>
-bool derives_from_one_of(const Optimizer& optimizer) {
+bool derives_from_one_of(const torch::optim::Optimizer& optimizer) {
   return ((dynamic_cast<const Kinds*>(&optimizer) != nullptr) || ...);
 }
 
 }  // namespace
 
-bool is_torchs_own(const Optimizer& optimizer) {
-  return is_one_of<SGD, Adam, AdamW, Adagrad, RMSprop, LBFGS>(optimizer);
+bool is_torchs_own(const torch::optim::Optimizer& optimizer) {
+  return is_one_of<optim::SGD, optim::Adam, optim::AdamW, optim::Adagrad, optim::RMSprop,
+                   optim::LBFGS>(optimizer);
 }
 
-bool has_torchs_state(const Optimizer& optimizer) {
-  return derives_from_one_of<SGD, Adam, AdamW, Adagrad, RMSprop, LBFGS>(optimizer);
+bool has_torchs_state(const torch::optim::Optimizer& optimizer) {
+  return derives_from_one_of<optim::SGD, optim::Adam, optim::AdamW, optim::Adagrad, optim::RMSprop,
+                             optim::LBFGS>(optimizer);
 }
 
 }  // namespace lockstep::train

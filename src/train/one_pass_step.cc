@@ -24,7 +24,15 @@ namespace lockstep::train {
 
 namespace {
 
-using namespace torch::optim;
+using torch::optim::Adam;
+using torch::optim::AdamOptions;
+using torch::optim::AdamParamState;
+using torch::optim::AdamW;
+using torch::optim::AdamWOptions;
+using torch::optim::AdamWParamState;
+using torch::optim::SGD;
+using torch::optim::SGDOptions;
+using torch::optim::SGDParamState;
 
 /// The step of one parameter. Nothing changes before it is called, and it does not fail.
 using Step = std::function<void(InParts)>;
@@ -104,7 +112,7 @@ void require_kept(const Tensor& kept, const char* name, const Position& position
 
 /// What torch keeps for a parameter; null before its first step.
 template <class State>
-State* state_of(Optimizer& optimizer, const Tensor& parameter) {
+State* state_of(torch::optim::Optimizer& optimizer, const Tensor& parameter) {
   const auto found = optimizer.state().find(c10::guts::to_string(parameter.unsafeGetTensorImpl()));
   return found != optimizer.state().end() ? static_cast<State*>(found->second.get()) : nullptr;
 }
@@ -267,7 +275,7 @@ bool agrees_with_libtorch(const AdamW&) {
 }
 
 template <class Kind, class Options>
-bool take_as(Optimizer& optimizer, InParts in_parts) {
+bool take_as(torch::optim::Optimizer& optimizer, InParts in_parts) {
   if (typeid(optimizer) != typeid(Kind)) return false;  // one derived from it may do anything
   auto& own = static_cast<Kind&>(optimizer);
   if (!agrees_with_libtorch(own)) return false;
@@ -279,7 +287,7 @@ bool take_as(Optimizer& optimizer, InParts in_parts) {
 
 }  // namespace
 
-bool step_in_one_pass(Optimizer& optimizer, InParts in_parts) {
+bool step_in_one_pass(torch::optim::Optimizer& optimizer, InParts in_parts) {
   const at::NoGradGuard not_recorded;
   return take_as<SGD, SGDOptions>(optimizer, in_parts) ||
          take_as<Adam, AdamOptions>(optimizer, in_parts) ||
