@@ -9,7 +9,9 @@
 
 namespace ls = lockstep;
 
-int main() try {
+int main(int, char** argv) try {
+  // Re-executes the program with faster kernels if OpenBLAS does not know this processor.
+  ls::choose_blas_kernels(argv);
   // A parameter server has no replicas, so it asks before there is a strategy.
   if (ls::resolve_cluster().resolver->task_type() == "ps") {
     std::printf("a parameter server: nothing to do in synchronous training\n");

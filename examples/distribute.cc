@@ -7,7 +7,9 @@
 
 namespace ls = lockstep;
 
-int main() {
+int main(int, char** argv) {
+  // Re-executes the program with faster kernels if OpenBLAS does not know this processor.
+  ls::choose_blas_kernels(argv);
   const auto dataset = ls::data::range(10).batch(ls::GlobalBatch{4});
 
   ls::MirroredStrategy strategy({.devices = {"CPU:0", "CPU:1"}});

@@ -25,7 +25,9 @@ TORCH_MODULE(Table);
 // Sixteen words; the score to be learned is 1 for even ones and -1 for odd ones.
 Tensor target(const Tensor& words) { return 1 - 2 * words.remainder(2).to(torch::kFloat); }
 
-int main() {
+int main(int, char** argv) {
+  // Re-executes the program with faster kernels if OpenBLAS does not know this processor.
+  ls::choose_blas_kernels(argv);
   try {
     ls::MultiWorkerMirroredStrategy strategy;
     const auto scope = strategy.scope();

@@ -6,7 +6,9 @@
 
 namespace ls = lockstep;
 
-int main() {
+int main(int, char** argv) {
+  // Re-executes the program with faster kernels if OpenBLAS does not know this processor.
+  ls::choose_blas_kernels(argv);
   ls::MirroredStrategy strategy({.devices = {"CPU:0", "CPU:1"}});
   auto scope = strategy.scope();
   auto w = ls::variable("w", 0.0, {.trainable = true});
