@@ -81,13 +81,14 @@ class CollectiveAllReduceStrategy {
     return strategy().reduce(op, value, here);
   }
   template <class T, class B>
-  auto make_dataset_iterator(const Dataset<T, B>& dataset) const {
-    return strategy().make_dataset_iterator(dataset);
+  auto make_dataset_iterator(const Dataset<T, B>& dataset, Here here = Here::now()) const {
+    return strategy().make_dataset_iterator(dataset, {}, here);
   }
   template <class F>
   auto make_input_fn_iterator(F&& input_fn,
-                              InputReplicationMode mode = InputReplicationMode::per_worker) const {
-    return strategy().make_input_fn_iterator(input_fn, mode);
+                              InputReplicationMode mode = InputReplicationMode::per_worker,
+                              Here here = Here::now()) const {
+    return strategy().make_input_fn_iterator(input_fn, mode, {}, here);
   }
 
   /// A changed copy.

@@ -150,13 +150,15 @@ class Strategy {
 
   template <class T, class B>
   auto experimental_distribute_dataset(const Dataset<T, B>& dataset,
-                                       const InputOptions& options = {}) const {
-    return strategy_->distribute(dataset, options);
+                                       const InputOptions& options = {},
+                                       Here here = Here::now()) const {
+    return strategy_->distribute(dataset, options, here);
   }
   template <class F>
   auto experimental_distribute_datasets_from_function(F&& dataset_fn,
-                                                      const InputOptions& options = {}) const {
-    return strategy_->distribute_from_function(dataset_fn, options);
+                                                      const InputOptions& options = {},
+                                                      Here here = Here::now()) const {
+    return strategy_->distribute_from_function(dataset_fn, options, here);
   }
   template <class F>
   auto experimental_distribute_values_from_function(F&& value_fn) const {
@@ -173,13 +175,14 @@ class Strategy {
   }
 
   template <class T, class B>
-  auto make_dataset_iterator(const Dataset<T, B>& dataset) const {
-    return strategy_->make_dataset_iterator(dataset);
+  auto make_dataset_iterator(const Dataset<T, B>& dataset, Here here = Here::now()) const {
+    return strategy_->make_dataset_iterator(dataset, {}, here);
   }
   template <class F>
   auto make_input_fn_iterator(F&& input_fn,
-                              InputReplicationMode mode = InputReplicationMode::per_worker) const {
-    return strategy_->make_input_fn_iterator(input_fn, mode);
+                              InputReplicationMode mode = InputReplicationMode::per_worker,
+                              Here here = Here::now()) const {
+    return strategy_->make_input_fn_iterator(input_fn, mode, {}, here);
   }
 
   /// A changed copy; an equal one if there is no cluster resolver.

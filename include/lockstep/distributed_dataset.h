@@ -74,6 +74,7 @@ struct Distribution {
   SharedDevices devices;
   InputOptions options;
   bool own_workers = false;  // the caller's: not those of the strategy
+  Here here;                 // where the user has distributed it
   bool pads = false;  // replicas without an element get an empty one; else the step is dropped
   std::string explanation;
   Sharding sharding = Sharding::none;
@@ -384,7 +385,7 @@ class DistributedDataset {
 namespace detail {
 
 Distribution make_distribution(Strategy& strategy, const char* method, const InputOptions& options,
-                               bool from_function);
+                               bool from_function, Here here);
 
 /// Mismatch naming the first difference if the workers divide a dataset differently, do not read
 /// the same files or have other stages: rows would be read twice and others never. All workers
@@ -445,13 +446,13 @@ bool can_pad(const StageOf<T>& stage, int workers) {
 
 template <class T, class B>
 DistributedDataset<T> Strategy::distribute(const Dataset<T, B>& dataset,
-                                           const InputOptions& options) {
+                                           const InputOptions& options, Here here) {
   static_assert(!std::is_same_v<B, batching::PerReplica>,
                 "lockstep: distribute() divides global batches; say batch(GlobalBatch{..}), or use "
                 "distribute_from_function() for batches of one replica");
   static_assert(detail::IsTensorNest<T>::value,
                 "lockstep: distribute() takes a dataset of nests of tensors; map() it first");
-  detail::Distribution how = detail::make_distribution(*this, "distribute", options, false);
+  detail::Distribution how = detail::make_distribution(*this, "distribute", options, false, here);
   if (how.devices->size() * static_cast<std::size_t>(how.options.workers.count) > 1) {
     detail::require_batches(*dataset.stage());
   }
@@ -467,7 +468,7 @@ DistributedDataset<T> Strategy::distribute(const Dataset<T, B>& dataset,
 }
 
 template <class F>
-auto Strategy::distribute_from_function(F&& fn, const InputOptions& options) {
+auto Strategy::distribute_from_function(F&& fn, const InputOptions& options, Here here) {
   using D = std::remove_cvref_t<std::invoke_result_t<F&, const InputContext&>>;
   using T = typename D::value_type;
   static_assert(!std::is_same_v<typename D::batching_type, batching::Global>,
@@ -476,7 +477,7 @@ auto Strategy::distribute_from_function(F&& fn, const InputOptions& options) {
   static_assert(detail::IsTensorNest<T>::value,
                 "lockstep: the dataset must be one of nests of tensors; map() it first");
   detail::Distribution how =
-      detail::make_distribution(*this, "distribute_from_function", options, true);
+      detail::make_distribution(*this, "distribute_from_function", options, true, here);
   const auto local = static_cast<int>(how.devices->size());
   const bool per_replica = options.replication_mode == InputReplicationMode::per_replica;
   const int replicas = local * how.options.workers.count;

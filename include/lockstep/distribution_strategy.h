@@ -126,23 +126,26 @@ class DistributionStrategy {
   /// Combines over all towers, "sum" or "mean", and copies to the destinations: a variable, a
   /// device, a DeviceList; std::nullopt for where the value is.
   Mirrored<Tensor> reduce(ReduceOp method, const PerReplica<Tensor>& value,
-                          const std::optional<Destinations>& destinations = std::nullopt) const;
+                          const std::optional<Destinations>& destinations = std::nullopt,
+                          Here here = Here::now()) const;
   Colocated<Tensor> reduce(ReduceOp method, const PerReplica<Tensor>& value,
-                           const Variable& destination) const {
-    return strategy_->reduce_to(method, value, destination);
+                           const Variable& destination, Here here = Here::now()) const {
+    return strategy_->reduce_to(method, value, destination, here);
   }
   template <class T>
   requires std::is_arithmetic_v<T> Mirrored<Tensor> reduce(
       ReduceOp method, const PerReplica<T>& value,
-      const std::optional<Destinations>& destinations = std::nullopt)
+      const std::optional<Destinations>& destinations = std::nullopt, Here here = Here::now())
   const;
   /// A mean of what map() gave divides by the number of items.
   template <class T>
   Mirrored<Tensor> reduce(ReduceOp method, const PerReplica<MapOutput<T>>& value,
-                          const std::optional<Destinations>& destinations = std::nullopt) const;
+                          const std::optional<Destinations>& destinations = std::nullopt,
+                          Here here = Here::now()) const;
   /// Not a value a tower: as Strategy::reduce() takes it.
   Mirrored<Tensor> reduce(ReduceOp method, const Tensor& value,
-                          const std::optional<Destinations>& destinations = std::nullopt) const;
+                          const std::optional<Destinations>& destinations = std::nullopt,
+                          Here here = Here::now()) const;
   template <class T, class... Rest>
   void reduce(ReduceOp method, const Mirrored<T>& value, const Rest&...) const {
     strategy_->reduce(method, value);
@@ -150,15 +153,18 @@ class DistributionStrategy {
 
   /// Many reductions at once; as many results, in the same order.
   std::vector<Mirrored<Tensor>> batch_reduce(ReduceOp method,
-                                             std::span<const TowerReducePair> pairs) const;
+                                             std::span<const TowerReducePair> pairs,
+                                             Here here = Here::now()) const;
   std::vector<Colocated<Tensor>> batch_reduce(
-      ReduceOp method, const std::vector<std::pair<PerReplica<Tensor>, Variable>>& pairs) const {
-    return strategy_->batch_reduce_to(method, pairs);
+      ReduceOp method, const std::vector<std::pair<PerReplica<Tensor>, Variable>>& pairs,
+      Here here = Here::now()) const {
+    return strategy_->batch_reduce_to(method, pairs, here);
   }
 
   /// Whole elements of dataset_fn() for every tower (lockstep/input_iterators.h).
   template <class F>
-  auto distribute_dataset(F&& dataset_fn, const InputOptions& options = {}) const;
+  auto distribute_dataset(F&& dataset_fn, const InputOptions& options = {},
+                          Here here = Here::now()) const;
 
   Mirrored<Tensor> broadcast(const Tensor& tensor,
                              const std::optional<Destinations>& destinations = std::nullopt) const;
@@ -272,17 +278,20 @@ void increment_var(const Variable& variable, const at::Scalar& amount = 1, Here 
 
 template <class T>
 requires std::is_arithmetic_v<T> Mirrored<Tensor> DistributionStrategy::reduce(
-    ReduceOp method, const PerReplica<T>& value, const std::optional<Destinations>& destinations)
+    ReduceOp method, const PerReplica<T>& value, const std::optional<Destinations>& destinations,
+    Here here)
 const {
   std::vector<Tensor> each;
   for (int i = 0; i < value.size(); ++i) each.push_back(detail::as_tensor(value[i]));
-  return reduce(method, PerReplica<Tensor>(std::move(each), value.shared_devices()), destinations);
+  return reduce(method, PerReplica<Tensor>(std::move(each), value.shared_devices()), destinations,
+                here);
 }
 
 template <class T>
-Mirrored<Tensor> DistributionStrategy::reduce(
-    ReduceOp method, const PerReplica<MapOutput<T>>& value,
-    const std::optional<Destinations>& destinations) const {
+Mirrored<Tensor> DistributionStrategy::reduce(ReduceOp method,
+                                              const PerReplica<MapOutput<T>>& value,
+                                              const std::optional<Destinations>& destinations,
+                                              Here here) const {
   // In the order of the items, so that the sum does not depend on the number of towers.
   std::vector<Tensor> items;
   DeviceList devices;
@@ -293,7 +302,7 @@ Mirrored<Tensor> DistributionStrategy::reduce(
     }
   }
   return strategy_->reduce_to(method, PerReplica<Tensor>(std::move(items), std::move(devices)),
-                              destinations.value_or(Destinations(value.devices())));
+                              destinations.value_or(Destinations(value.devices())), here);
 }
 
 }  // namespace lockstep

@@ -126,9 +126,10 @@ InputIterator<T> PerDeviceDataset<T>::make(typename InputIterator<T>::Starts sta
 
 template <class T, class B>
 InputIterator<T> Strategy::make_dataset_iterator(const Dataset<T, B>& dataset,
-                                                 const InputOptions& options) {
+                                                 const InputOptions& options, Here here) {
   try {
-    return {detail::restarting(distribute(dataset, options)), InputIterator<T>::Starts::at_once};
+    return {detail::restarting(distribute(dataset, options, here)),
+            InputIterator<T>::Starts::at_once};
   } catch (const InvalidUsage& why) {
     detail::cannot_make_dataset_iterator(why);
   }
@@ -136,10 +137,10 @@ InputIterator<T> Strategy::make_dataset_iterator(const Dataset<T, B>& dataset,
 
 template <class F>
 auto Strategy::make_input_fn_iterator(F&& fn, InputReplicationMode mode,
-                                      const InputOptions& options) {
+                                      const InputOptions& options, Here here) {
   detail::require_per_worker(mode);
   detail::Distribution how =
-      detail::make_distribution(*this, "make_input_fn_iterator", options, true);
+      detail::make_distribution(*this, "make_input_fn_iterator", options, true, here);
   const auto local = static_cast<int>(how.devices->size());
   const InputContext context{how.options.workers.count, how.options.workers.index,
                              local * how.options.workers.count};
@@ -189,11 +190,12 @@ auto Strategy::experimental_run(F&& fn, InputIterator<T>& input) {
 }
 
 template <class F>
-auto DistributionStrategy::distribute_dataset(F&& dataset_fn, const InputOptions& options) const {
+auto DistributionStrategy::distribute_dataset(F&& dataset_fn, const InputOptions& options,
+                                              Here here) const {
   const auto dataset = dataset_fn();
   using T = typename std::remove_cvref_t<decltype(dataset)>::value_type;
   detail::Distribution how =
-      detail::make_distribution(*strategy_, "distribute_dataset", options, false);
+      detail::make_distribution(*strategy_, "distribute_dataset", options, false, here);
   const detail::ShardChoice choice =
       detail::choose_sharding(dataset.stage(), how.options.workers.count, how.options.workers.index,
                               detail::auto_shard_policy(*dataset.stage()));

@@ -60,9 +60,9 @@ std::vector<Variable> parameters_as_variables(Strategy& strategy,
                                               const std::vector<torch::nn::Module*>& copies);
 
 /// Every copy's parameters become those of the chief's first copy.
-void sync_parameters(StrategyCore& core, const std::vector<torch::nn::Module*>& copies);
-void sync_buffers(StrategyCore& core, const std::vector<torch::nn::Module*>& copies,
-                  BufferSync how);
+void sync_parameters(StrategyCore& core, const std::vector<torch::nn::Module*>& copies, Here here);
+void sync_buffers(StrategyCore& core, const std::vector<torch::nn::Module*>& copies, BufferSync how,
+                  Here here);
 std::uint64_t digest_of(const torch::nn::Module& module);
 
 template <class Net>
@@ -93,11 +93,13 @@ class Model {
   /// Buffers stay as they are: sync_buffers() copies those. After weights were loaded both are
   /// needed: torch::load(net[0], file) on the chief, then sync_parameters() and sync_buffers() on
   /// all workers.
-  void sync_parameters() const { detail::sync_parameters(*strategy_, modules()); }
+  void sync_parameters(Here here = Here::now()) const {
+    detail::sync_parameters(*strategy_, modules(), here);
+  }
   /// In cross-replica context: every copy's buffers become those of replica 0, or their mean over
   /// all replicas (integers: replica 0's).
-  void sync_buffers(BufferSync how = BufferSync::first_replica) const {
-    detail::sync_buffers(*strategy_, modules(), how);
+  void sync_buffers(BufferSync how = BufferSync::first_replica, Here here = Here::now()) const {
+    detail::sync_buffers(*strategy_, modules(), how, here);
   }
   /// A digest of all parameters of a copy; equal bits, equal digests.
   [[nodiscard]] std::uint64_t digest(int replica = 0) const {

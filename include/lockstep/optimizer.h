@@ -194,7 +194,8 @@ class DistributedOptimizer {
   [[nodiscard]] int size() const noexcept;
 
   /// In cross-replica context: sums the gradients over the replicas of all workers, and steps.
-  void distributed_apply(Strategy& strategy, const ReplicaGradientsAndVariables& pairs) const;
+  void distributed_apply(Strategy& strategy, const ReplicaGradientsAndVariables& pairs,
+                         Here here = Here::now()) const;
   /// In a step function: what its replica's optimizer does. Elsewhere InvalidUsage, which names
   /// the other.
   void apply_gradients(const GradientsAndVariables& pairs, Here here = Here::now()) const;
@@ -218,11 +219,11 @@ class DistributedOptimizer {
   }
   /// In cross-replica context: all replicas of all workers compare their parameters. Mismatch names
   /// the replica and the first parameter that differ.
-  void check_parameters() const;
+  void check_parameters(Here here = Here::now()) const;
   /// How gradients travel: buckets, their order, and why.
   [[nodiscard]] std::string explain() const;
   /// Forgets the gradients of an unfinished step, after an exception; on every worker.
-  void reset() const;
+  void reset(Here here = Here::now()) const;
 
   explicit DistributedOptimizer(std::shared_ptr<detail::OptimizerCore> core);
   [[nodiscard]] detail::OptimizerCore& core() const noexcept { return *core_; }

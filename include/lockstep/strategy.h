@@ -109,11 +109,11 @@ class Strategy {
 
   /// Starts the random generator of every replica over, as a new strategy with this seed would:
   /// replica i's from (seed, i), whatever the layout. All workers give the same seed.
-  void manual_seed(std::uint64_t seed);
+  void manual_seed(std::uint64_t seed, Here here = Here::now());
   /// The state of every replica's generator, those of all workers in the order of global replicas
   /// (byte tensors, as libtorch lays them out); and back, in any layout with as many replicas. Of
   /// the default strategy: libtorch's default generator.
-  [[nodiscard]] std::vector<Tensor> generator_state();
+  [[nodiscard]] std::vector<Tensor> generator_state(Here here = Here::now());
   void set_generator_state(const std::vector<Tensor>& states);
 
   /// Makes this strategy current on this thread, in cross-replica context.
@@ -146,17 +146,18 @@ class Strategy {
 
   /// Shares out the batches of a dataset among the replicas (lockstep/distributed_dataset.h).
   template <class T, class B>
-  DistributedDataset<T> distribute(const Dataset<T, B>& dataset, const InputOptions& options = {});
+  DistributedDataset<T> distribute(const Dataset<T, B>& dataset, const InputOptions& options = {},
+                                   Here here = Here::now());
   /// A dataset that fn(InputContext) makes, of which every replica takes whole elements.
   template <class F>
-  auto distribute_from_function(F&& fn, const InputOptions& options = {});
+  auto distribute_from_function(F&& fn, const InputOptions& options = {}, Here here = Here::now());
   /// Input by its older names (lockstep/input_iterators.h).
   template <class T, class B>
   InputIterator<T> make_dataset_iterator(const Dataset<T, B>& dataset,
-                                         const InputOptions& options = {});
+                                         const InputOptions& options = {}, Here here = Here::now());
   template <class F>
   auto make_input_fn_iterator(F&& fn, InputReplicationMode mode = InputReplicationMode::per_worker,
-                              const InputOptions& options = {});
+                              const InputOptions& options = {}, Here here = Here::now());
   template <class N>
   auto make_numpy_dataset(const N& nest);
   template <class F, class T>
@@ -280,7 +281,8 @@ class Strategy {
   /// A copy on one device. fn is applied where the value is.
   using FetchFunction = std::function<Tensor(const Tensor&)>;
   Tensor fetch(const Tensor& value, const Device& device = "CPU:0", const FetchFunction& fn = {});
-  Tensor fetch(const Variable& value, const Device& device = "CPU:0", const FetchFunction& fn = {});
+  Tensor fetch(const Variable& value, const Device& device = "CPU:0", const FetchFunction& fn = {},
+               Here here = Here::now());
   template <class L>
   Tensor fetch(const Distributed<Tensor, L>& value, const Device& device = "CPU:0",
                const FetchFunction& fn = {}) {

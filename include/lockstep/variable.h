@@ -125,7 +125,7 @@ class Variable {
 
   /// What a checkpoint keeps: the value, or the aggregate of a sync-on-read variable; and its
   /// inverse. A sum is divided among the replicas, so that it survives the round trip.
-  [[nodiscard]] Tensor export_value() const;
+  [[nodiscard]] Tensor export_value(Here here = Here::now()) const;
   void restore_value(const Tensor& saved) const;
 
   [[nodiscard]] bool same_as(const Variable& other) const noexcept {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "strategy/core.h"
+#include "strategy/verb.h"
 
 namespace lockstep::detail {
 
@@ -66,14 +67,15 @@ std::int64_t steps_together(const std::vector<std::int64_t>& steps, bool pads) {
 }
 
 Distribution make_distribution(Strategy& strategy, const char* method, const InputOptions& asked,
-                               bool from_function) {
+                               bool from_function, Here here) {
   require_cross(strategy, method);
   InputOptions options = asked;
   const bool own_workers = static_cast<bool>(asked.workers.sum);
   // Those of the strategy, unless the caller knows others.
   if (Workers* workers = strategy.core().workers(); workers != nullptr && !own_workers) {
     options.workers = {workers->count(), workers->index(),
-                       [core = strategy.shared_core()](std::span<std::int64_t> numbers) {
+                       [core = strategy.shared_core(), here](std::span<std::int64_t> numbers) {
+                         const Verb verb("step of a dataset", here);
                          core->workers()->sum(numbers, "step of a dataset");
                        }};
   }
@@ -83,6 +85,7 @@ Distribution make_distribution(Strategy& strategy, const char* method, const Inp
   how.devices = replica_devices(strategy);
   how.options = options;
   how.own_workers = own_workers;
+  how.here = here;
   return how;
 }
 
@@ -116,6 +119,7 @@ void require_same_division(const Distribution& how, const Stage& stage) {
   constexpr std::size_t kNames = 10'000;  // of each reader: a pipeline may name files for ever
   Workers* workers = how.core->workers();
   if (workers == nullptr || how.own_workers || how.sharding == Sharding::none) return;
+  const Verb verb("distribute", how.here);
   const bool by_files = how.sharding == Sharding::files;
   std::vector<Trait> files{{"the data divided by", by_files ? "files" : "elements"}};
   for (std::string& name : files_read(stage, kNames)) files.push_back({"file", std::move(name)});
@@ -129,6 +133,7 @@ void agree_on_pipelines(Distribution& how, std::uint64_t own_fingerprint, std::i
   how.fingerprint = own_fingerprint;
   const InputWorkers& workers = how.options.workers;
   if (workers.count == 1) return;
+  const Verb verb("distribute", how.here);
   const auto index = static_cast<std::size_t>(workers.index);
   std::vector<std::int64_t> numbers(static_cast<std::size_t>(workers.count) + 2, 0);
   // Small enough that the sum of many does not overflow.

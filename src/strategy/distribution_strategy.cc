@@ -52,26 +52,27 @@ PerReplica<int> DistributionStrategy::worker_device_index() const {
 
 void DistributionStrategy::configure(NoSession) const { strategy_->core().choose_ops_by_links(); }
 
-Mirrored<Tensor> DistributionStrategy::reduce(
-    ReduceOp method, const PerReplica<Tensor>& value,
-    const std::optional<Destinations>& destinations) const {
+Mirrored<Tensor> DistributionStrategy::reduce(ReduceOp method, const PerReplica<Tensor>& value,
+                                              const std::optional<Destinations>& destinations,
+                                              Here here) const {
   return strategy_->reduce_to(sum_or_mean(method), value,
-                              destinations.value_or(Destinations(value)));
+                              destinations.value_or(Destinations(value)), here);
 }
 
-Mirrored<Tensor> DistributionStrategy::reduce(
-    ReduceOp method, const Tensor& value, const std::optional<Destinations>& destinations) const {
-  return broadcast(strategy_->reduce(sum_or_mean(method), value), destinations);
+Mirrored<Tensor> DistributionStrategy::reduce(ReduceOp method, const Tensor& value,
+                                              const std::optional<Destinations>& destinations,
+                                              Here here) const {
+  return broadcast(strategy_->reduce(sum_or_mean(method), value, here), destinations);
 }
 
 std::vector<Mirrored<Tensor>> DistributionStrategy::batch_reduce(
-    ReduceOp method, std::span<const TowerReducePair> pairs) const {
+    ReduceOp method, std::span<const TowerReducePair> pairs, Here here) const {
   std::vector<ReducePair> wanted;
   wanted.reserve(pairs.size());
   for (const auto& [value, destinations] : pairs) {
     wanted.push_back({value, destinations.value_or(Destinations(value))});
   }
-  return strategy_->batch_reduce_to(sum_or_mean(method), std::span<const ReducePair>(wanted));
+  return strategy_->batch_reduce_to(sum_or_mean(method), std::span<const ReducePair>(wanted), here);
 }
 
 Mirrored<Tensor> DistributionStrategy::broadcast(

@@ -45,8 +45,8 @@ void set_local_states(StrategyCore& core, std::span<const Tensor> states) {
 
 }  // namespace
 
-void Strategy::manual_seed(std::uint64_t seed) {
-  const CrossEntry entry(*core_, "manual_seed");
+void Strategy::manual_seed(std::uint64_t seed, Here here) {
+  const CrossEntry entry(*core_, "manual_seed", here);
   if (core_->is_default()) {
     at::Generator generator = at::detail::getDefaultCPUGenerator();
     const std::lock_guard lock(generator.mutex());
@@ -60,8 +60,8 @@ void Strategy::manual_seed(std::uint64_t seed) {
   for (int i = 0; i < core_->replicas(); ++i) core_->generator(i).reseed(seed);
 }
 
-std::vector<Tensor> Strategy::generator_state() {
-  const CrossEntry entry(*core_, "generator_state");
+std::vector<Tensor> Strategy::generator_state(Here here) {
+  const CrossEntry entry(*core_, "generator_state", here);
   if (core_->is_default()) return {at::detail::getDefaultCPUGenerator().get_state()};
   const Leading leading(core_->leadership(), name());
   std::vector<Tensor> states = local_states(*core_);

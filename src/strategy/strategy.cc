@@ -379,8 +379,9 @@ Tensor Strategy::fetch(const Tensor& value, const Device& device, const FetchFun
   return fetch_component({plain_destination(*core_).devices().front()}, {value}, device, fn);
 }
 
-Tensor Strategy::fetch(const Variable& value, const Device& device, const FetchFunction& fn) {
-  const CrossEntry entry(*core_, "fetch");
+Tensor Strategy::fetch(const Variable& value, const Device& device, const FetchFunction& fn,
+                       Here here) {
+  const CrossEntry entry(*core_, "fetch", here);
   if (value.synchronization() == Synchronization::on_read) {
     return fetch_component({device}, {value.read()}, device, fn);
   }

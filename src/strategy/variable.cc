@@ -304,8 +304,9 @@ Component Variable::component_on(const Device& device) const {
   return (*this)[index];
 }
 
-Tensor Variable::export_value() const {
+Tensor Variable::export_value(Here here) const {
   if (state_->core->is_default()) return component(*state_, 0).detach().clone();
+  const detail::Verb verb("export_value", here, state_->name);
   const detail::CrossEntry entry(*state_->core, "export_value");
   return read_across(*state_);
 }

@@ -21,6 +21,13 @@ std::string Verb::describe(std::string_view added) {
   if (current == nullptr) return std::string(added);
   std::string text(current->name_);
   if (!current->subject_.empty()) text += fmt::format(" \"{}\"", current->subject_);
+  // A text for other messages may begin with the verb itself.
+  if (added.starts_with(current->name_)) {
+    const std::string_view rest = added.substr(current->name_.size());
+    if (rest.empty()) return text;
+    if (rest.starts_with(": ")) added = rest.substr(2);
+    if (rest.starts_with(" ")) added = rest.substr(1);
+  }
   if (!added.empty()) text += fmt::format(" {}", added);
   return text;
 }

@@ -179,7 +179,8 @@ std::vector<torch::optim::Optimizer*> DistributedOptimizer::copies() const {
 }
 
 void DistributedOptimizer::distributed_apply(Strategy& strategy,
-                                             const ReplicaGradientsAndVariables& pairs) const {
+                                             const ReplicaGradientsAndVariables& pairs,
+                                             Here here) const {
   const ReplicaContext* replica = get_replica_context();
   if (replica != nullptr && !replica->state().core->is_default()) {
     throw InvalidUsage(
@@ -194,7 +195,7 @@ void DistributedOptimizer::distributed_apply(Strategy& strategy,
                     strategy.name(), core_->strategy().name()),
         Code::failed_precondition);
   }
-  const detail::CrossEntry entry(strategy.core(), "distributed_apply");
+  const detail::CrossEntry entry(strategy.core(), "distributed_apply", here);
   core_->distributed_apply(pairs);
 }
 
@@ -221,15 +222,15 @@ void DistributedOptimizer::set_learning_rate(double rate) const {
   }
 }
 
-void DistributedOptimizer::check_parameters() const {
-  const detail::CrossEntry entry(core_->strategy(), "check_parameters");
+void DistributedOptimizer::check_parameters(Here here) const {
+  const detail::CrossEntry entry(core_->strategy(), "check_parameters", here);
   core_->check_parameters();
 }
 
 std::string DistributedOptimizer::explain() const { return core_->explain(); }
 
-void DistributedOptimizer::reset() const {
-  const detail::CrossEntry entry(core_->strategy(), "reset");
+void DistributedOptimizer::reset(Here here) const {
+  const detail::CrossEntry entry(core_->strategy(), "reset", here);
   core_->discard();
 }
 

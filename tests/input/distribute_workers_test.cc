@@ -247,6 +247,51 @@ TEST(DistributeWorkers, AWorkerWithAnotherPipelineIsNamedWithTheStage) {
               AllOf(HasSubstr("Float[4, 2]"), HasSubstr("Float[4, 3]")));
 }
 
+/// The Mismatch of two workers, of which the first does fn(strategy) and the other one waits.
+template <class F>
+std::string against_a_barrier(const F& fn) {
+  try {
+    testing::run_workers({.workers = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+      if (strategy.is_chief()) {
+        fn(strategy);
+      } else {
+        strategy.barrier();
+      }
+    });
+  } catch (const Mismatch& error) {
+    return error.what();
+  }
+  return "no Mismatch";
+}
+
+TEST(DistributeWorkers, ADisagreementNamesTheLineOfDistribute) {
+  using ::testing::HasSubstr;
+  const auto batches = [] { return range(8).batch(GlobalBatch{4}); };
+  EXPECT_THAT(against_a_barrier([&](Strategy& strategy) { (void)strategy.distribute(batches()); }),
+              HasSubstr("rank 0: distribute the files to read at distribute_workers_test.cc:"));
+  EXPECT_THAT(against_a_barrier([&](Strategy& strategy) {
+                (void)strategy.distribute_from_function(
+                    [](const InputContext&) { return range(8).batch(PerReplicaBatch{2}); });
+              }),
+              HasSubstr("rank 0: distribute step of a dataset at distribute_workers_test.cc:"));
+  std::string step;
+  try {
+    testing::run_workers({.workers = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+      const auto dataset = strategy.distribute(batches().with_options({AutoShardPolicy::data}),
+                                               {.prefetch_to_device = false});
+      const auto iterator = dataset.iterate();
+      if (strategy.is_chief()) {
+        (void)iterator->get_next();
+      } else {
+        strategy.barrier();
+      }
+    });
+  } catch (const Mismatch& error) {
+    step = error.what();
+  }
+  EXPECT_THAT(step, HasSubstr("rank 0: step of a dataset at distribute_workers_test.cc:"));
+}
+
 TEST(DistributeWorkers, WhatChangesNoElementMayDifferByWorker) {
   testing::run_workers({.workers = 2}, [](MultiWorkerMirroredStrategy& strategy) {
     const int own = 1 + strategy.worker_index();

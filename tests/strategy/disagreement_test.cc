@@ -1,6 +1,8 @@
 // What workers are told that do not ask for the same: the user's verb, names, shapes and types of
 // all of them, and the lines of the user's program.
 #include "lockstep/coll/join.h"
+#include "lockstep/distribution_strategy.h"
+#include "lockstep/model.h"
 #include "lockstep/testing.h"
 #include "tests/strategy/fixtures.h"
 
@@ -28,7 +30,8 @@ std::string disagreement(F&& fn, int replicas = 1) {
     ADD_FAILURE() << "another exception: " << error.what();
   }
   EXPECT_THAT(message, AllOf(Not(HasSubstr("shape ")), Not(HasSubstr("collective_all_reduce.cc")),
-                             Not(HasSubstr("workers.cc")), Not(HasSubstr("strategy.cc"))));
+                             Not(HasSubstr("workers.cc")), Not(HasSubstr("strategy.cc")),
+                             Not(HasSubstr("strategy.h"))));
   return message;
 }
 
@@ -140,6 +143,89 @@ TEST(Disagreement, VariablesAreNamed) {
   EXPECT_THAT(written,
               HasSubstr("rank 0: assign_add \"loss\" SUM float32[2] at disagreement_test.cc"));
   EXPECT_THAT(written, HasSubstr("rank 1: assign_add \"accuracy\" SUM float32[3]"));
+}
+
+/// What the message says of worker 0, which calls fn(strategy), while worker 1 is in a barrier.
+template <class F>
+std::string against_a_barrier(F&& fn) {
+  return disagreement([&](MultiWorkerMirroredStrategy& strategy) {
+    if (strategy.is_chief()) {
+      fn(strategy);
+    } else {
+      strategy.barrier();
+    }
+  });
+}
+
+TEST(Disagreement, OfRandomNumbersNamesTheLine) {
+  EXPECT_THAT(
+      against_a_barrier([](MultiWorkerMirroredStrategy& strategy) { strategy.manual_seed(7); }),
+      HasSubstr("rank 0: manual_seed at disagreement_test.cc:"));
+  EXPECT_THAT(against_a_barrier([](MultiWorkerMirroredStrategy& strategy) {
+                static_cast<void>(strategy.generator_state());
+              }),
+              AllOf(HasSubstr("rank 0: generator_state uint8[1, "),
+                    HasSubstr("] at disagreement_test.cc:")));
+}
+
+TEST(Disagreement, OfAModelNamesTheLine) {
+  const auto of_a_net = [](const auto& verb) {
+    return disagreement([&](MultiWorkerMirroredStrategy& strategy) {
+      const auto net = strategy.create<torch::nn::BatchNorm1d>(3);
+      if (strategy.is_chief()) {
+        verb(net);
+      } else {
+        strategy.barrier();
+      }
+    });
+  };
+  EXPECT_THAT(of_a_net([](const auto& net) { net.sync_parameters(); }),
+              HasSubstr("rank 0: sync_parameters the parameters of the net at "
+                        "disagreement_test.cc:"));
+  EXPECT_THAT(of_a_net([](const auto& net) { net.sync_buffers(); }),
+              HasSubstr("rank 0: sync_buffers running_mean float32[3] at disagreement_test.cc:"));
+  EXPECT_THAT(of_a_net([](const auto& net) { net.sync_buffers(BufferSync::mean); }),
+              HasSubstr("rank 0: sync_buffers MEAN float32[3] at disagreement_test.cc:"));
+}
+
+TEST(Disagreement, OfAVariableThatIsReadNamesTheLine) {
+  const auto of_a_metric = [](const auto& verb) {
+    return disagreement([&](MultiWorkerMirroredStrategy& strategy) {
+      VariableOptions options;
+      options.synchronization = Synchronization::on_read;
+      options.aggregation = Aggregation::sum;
+      const Variable hits = variable("hits", torch::zeros({2}), options);
+      if (strategy.is_chief()) {
+        verb(strategy, hits);
+      } else {
+        strategy.barrier();
+      }
+    });
+  };
+  EXPECT_THAT(of_a_metric([](Strategy& strategy, const Variable& hits) {
+                static_cast<void>(strategy.fetch(hits));
+              }),
+              AllOf(HasSubstr("rank 0: fetch"), HasSubstr(" at disagreement_test.cc:")));
+  EXPECT_THAT(
+      of_a_metric([](Strategy&, const Variable& hits) { static_cast<void>(hits.export_value()); }),
+      AllOf(HasSubstr("rank 0: export_value \"hits\""), HasSubstr(" at disagreement_test.cc:")));
+}
+
+TEST(Disagreement, OfTheOlderSpellingsNamesTheUsersLine) {
+  const auto by_towers = [](const auto& verb) {
+    return against_a_barrier([&](MultiWorkerMirroredStrategy& strategy) {
+      verb(DistributionStrategy(strategy), each(strategy, torch::zeros({3})));
+    });
+  };
+  EXPECT_THAT(by_towers([](const DistributionStrategy& towers, const PerReplica<Tensor>& value) {
+                static_cast<void>(towers.reduce("sum", value));
+              }),
+              HasSubstr("rank 0: reduce_to SUM float32[3] at disagreement_test.cc:"));
+  EXPECT_THAT(by_towers([](const DistributionStrategy& towers, const PerReplica<Tensor>& value) {
+                const std::vector<TowerReducePair> pairs = {{value, std::nullopt}};
+                static_cast<void>(towers.batch_reduce("mean", pairs));
+              }),
+              HasSubstr("rank 0: batch_reduce_to MEAN float32[3] at disagreement_test.cc:"));
 }
 
 // What differs may be neither a shape nor a line: then it is shown all the same.

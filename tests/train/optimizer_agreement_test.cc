@@ -286,5 +286,46 @@ TEST(NonFiniteGradients, AStepWithAClosureCannotBeSkipped) {
   run(NonFinite::error, 1);
 }
 
+// --- calls that are not the same -----------------------------------------------------------------
+
+/// The Mismatch of two workers, of which the first does fn(strategy, sgd, w) and the other waits.
+template <class F>
+std::string against_a_barrier(const F& fn) {
+  try {
+    run_workers({.workers = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+      const auto scope = strategy.scope();
+      const Variable w = trainable("w", torch::zeros({2}));
+      const auto sgd = strategy.optimizer<torch::optim::SGD>(std::vector{w}, rate(1));
+      const auto step = [&](ReplicaContext& replica, Optimizer& optimizer) {
+        w.read().sum().backward();
+        optimizer.apply(replica);
+      };
+      strategy.run(step, sgd);
+      if (strategy.is_chief()) {
+        fn(strategy, sgd, w);
+      } else {
+        strategy.barrier();
+      }
+    });
+  } catch (const Mismatch& error) {
+    return error.what();
+  }
+  return "no Mismatch";
+}
+
+TEST(OptimizerAgreement, ADisagreementNamesTheUsersCallAndLine) {
+  EXPECT_THAT(
+      against_a_barrier([](Strategy&, const DistributedOptimizer& sgd, const Variable&) {
+        sgd.check_parameters();
+      }),
+      AllOf(HasSubstr("rank 0: check_parameters"), HasSubstr(" at optimizer_agreement_test.cc:")));
+  EXPECT_THAT(
+      against_a_barrier([](Strategy& strategy, const DistributedOptimizer& sgd, const Variable& w) {
+        const auto gradients = strategy.run([] { return torch::ones({2}); });
+        sgd.distributed_apply(strategy, {{gradients, w}});
+      }),
+      AllOf(HasSubstr("rank 0: distributed_apply"), HasSubstr(" at optimizer_agreement_test.cc:")));
+}
+
 }  // namespace
 }  // namespace lockstep
