@@ -60,6 +60,9 @@ class Carrier {
   }
   virtual void go_on(const Call& /*call*/) {}
 
+  /// This rank has left the group, and there will be no more operations: frees what it can.
+  virtual void retire() noexcept { end().retire(); }
+
   /// The peer that keeps a pending operation waiting, as of the last poll; kNobody if that is not
   /// known.
   [[nodiscard]] int waiting_for() const noexcept { return waiting_for_; }

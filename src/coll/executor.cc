@@ -69,6 +69,9 @@ Status Executor::run(const Call& call, std::uint64_t ticket, Deadline deadline) 
   // If the deadline has passed the generation has failed, so whoever is before us returns at once.
   turnstile_.wait(ticket, Deadline::never());
   const Turn turn{turnstile_};
+  if (retired_) {
+    return {ErrorKind::invalid_usage, Code::failed_precondition, "the session is closed"};
+  }
   try {
     status = carry_out(call, ticket + 1, deadline);
   } catch (const std::bad_alloc&) {
@@ -78,6 +81,14 @@ Status Executor::run(const Call& call, std::uint64_t ticket, Deadline deadline) 
   }
   if (!status.ok()) end_.quiesce();
   return status;
+}
+
+bool Executor::retire() noexcept {
+  if (!turnstile_.take_if_idle()) return false;
+  const Turn turn{turnstile_};
+  retired_ = true;
+  carrier_->retire();
+  return true;
 }
 
 Status Executor::thrown(const Status& why, std::uint64_t sequence) {

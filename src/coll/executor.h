@@ -37,6 +37,10 @@ class Executor {
   /// the call before. The buffers have been checked; throws what went wrong.
   void run_small(Op op, const ConstBuffer& input, const Buffer& output, Here here);
 
+  /// This rank has left the group: frees what the group shares, unless an operation is under way.
+  /// Later calls are refused. True if it did.
+  bool retire() noexcept;
+
   [[nodiscard]] transport::GroupEnd& end() noexcept { return end_; }
   [[nodiscard]] const Recorder& recorder() const noexcept { return *recorder_; }
   [[nodiscard]] std::uint64_t outstanding() const noexcept { return turnstile_.outstanding(); }
@@ -72,7 +76,8 @@ class Executor {
   Deserted deserted_;
   Scratch narrowed_;  // of calls that travel in another type
   Turnstile turnstile_;
-  Status own_failure_;  // of this rank's own making
+  Status own_failure_;    // of this rank's own making
+  bool retired_ = false;  // of whoever has the turn
   MonotonicClock real_clock_;
   const Clock& clock_;
 };

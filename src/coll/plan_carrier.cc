@@ -148,6 +148,11 @@ void PlanCarrier::go_on(const Call& call) {
                     kCopyAndPublish);
 }
 
+void PlanCarrier::retire() noexcept {
+  last_.repeatable = false;
+  link_->retire();
+}
+
 MakeCarrier carriers_over(std::shared_ptr<transport::Fabric> fabric) {
   return [fabric = std::move(fabric)](const GroupSpec& spec, int rank,
                                       const SessionOptions& options) -> std::unique_ptr<Carrier> {

@@ -23,6 +23,7 @@ class PlanCarrier final : public Carrier {
                            std::uint64_t sequence) override;
   bool finish_again(const ConstBuffer& input, const Buffer& output) override;
   void go_on(const Call& call) override;
+  void retire() noexcept override;
   [[nodiscard]] std::uint64_t progress() const noexcept override {
     return operation_.progress(*link_);
   }

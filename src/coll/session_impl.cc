@@ -199,6 +199,10 @@ void Session::Impl::close() noexcept {
   for (const auto& [ranks, pair] : ended_messages_) pair->close();
   pump.reset();
   executor_.end().leave();
+  // Messages ask the group who has left it.
+  const bool over = std::all_of(ended_messages_.begin(), ended_messages_.end(),
+                                [](const auto& each) { return each.second->retired_; });
+  retired_ = over && executor_.retire();
   membership.reset();
 }
 

@@ -114,6 +114,7 @@ class Session::Impl {
   using Pairs = std::map<std::pair<int, int>, std::unique_ptr<Impl>>;
   Pairs messages_ GUARDED_BY(mutex_);
   Pairs ended_messages_;      // by close(); another thread may still be in one
+  bool retired_ = false;      // by close()
   std::uint64_t splits_ = 0;  // changed by split() only, which is a collective
 };
 

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 #include "base/gate.h"
 
@@ -13,6 +14,13 @@ namespace lockstep::coll {
 class Turnstile {
  public:
   std::uint64_t take() noexcept { return next_.fetch_add(1, std::memory_order_relaxed); }
+
+  /// A ticket whose turn has come already; empty if others are before it.
+  std::optional<std::uint64_t> take_if_idle() noexcept {
+    std::uint64_t ticket = serving_.load(std::memory_order_acquire);
+    if (!next_.compare_exchange_strong(ticket, ticket + 1)) return std::nullopt;
+    return ticket;
+  }
 
   /// False if the turn has not come at the deadline; the ticket stays valid and must still be
   /// passed.

@@ -65,23 +65,38 @@ std::size_t Arena::take(std::size_t whole) {
                     "rank has for memory shared with its host",
                     whole, size_));
   }
-  if (const Status committed = room_->segment->commit(offset, whole); !committed.ok()) {
-    room_->give_back(offset, whole);
-    raise(committed);
-  }
   return offset;
 }
 
 std::shared_ptr<std::byte> Arena::allocate(std::size_t bytes) {
-  if (bytes > size_) (void)take(bytes);  // throws
-  const std::size_t whole = round_up(std::max<std::size_t>(bytes, 1), kPage);
-  const std::size_t offset = take(whole);
-  return {room_->segment->data() + offset,
-          [room = room_, offset, whole](std::byte*) { room->give_back(offset, whole); }};
+  const Block block = reserve(bytes, bytes);
+  const auto offset = static_cast<std::size_t>(block.data - room_->segment->data());
+  return {block.data, [room = room_, offset, whole = block.bytes](std::byte*) {
+            room->give_back(offset, whole);
+          }};
 }
 
-std::byte* Arena::reserve(std::size_t bytes) {
-  return room_->segment->data() + take(round_up(bytes, kPage));
+Arena::Block Arena::reserve(std::size_t bytes, std::size_t committed) {
+  if (bytes > size_) (void)take(bytes);  // throws
+  const std::size_t whole = round_up(std::max<std::size_t>(bytes, 1), kPage);
+  const Block block{room_->segment->data() + take(whole), whole};
+  try {
+    commit(block.data, std::max<std::size_t>(committed, 1));
+  } catch (...) {
+    free(block);
+    throw;
+  }
+  return block;
+}
+
+void Arena::free(const Block& block) noexcept {
+  room_->give_back(static_cast<std::size_t>(block.data - room_->segment->data()), block.bytes);
+}
+
+void Arena::commit(const std::byte* data, std::size_t bytes) {
+  const auto offset = static_cast<std::size_t>(data - room_->segment->data());
+  const std::size_t first = offset / kPage * kPage;
+  raise_if_error(room_->segment->commit(first, round_up(offset + bytes, kPage) - first));
 }
 
 }  // namespace lockstep::transport

@@ -21,8 +21,17 @@ class Arena {
   /// Zeroed memory at least aligned to a page; freed with the pointer, in any order, also after
   /// the arena. SystemError if memory or room is short.
   std::shared_ptr<std::byte> allocate(std::size_t bytes);
-  /// The same, but never given back: it goes with the segment, when the last process is gone.
-  std::byte* reserve(std::size_t bytes);
+
+  /// Memory that stays until it is freed by hand, or with the last process that maps the segment.
+  struct Block {
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
+  };
+  /// The same as a block, of which only the first `committed` bytes are memory yet.
+  Block reserve(std::size_t bytes, std::size_t committed);
+  /// Gives memory to a range of a block. SystemError if memory is short.
+  void commit(const std::byte* data, std::size_t bytes);
+  void free(const Block& block) noexcept;
 
   [[nodiscard]] bool contains(const std::byte* data, std::size_t bytes) const noexcept {
     return data >= base_ && bytes <= size_ &&
@@ -39,7 +48,7 @@ class Arena {
     void give_back(std::size_t offset, std::size_t bytes) noexcept;
   };
 
-  /// Offset of memory for `whole` pages.
+  /// Offset of room for `whole` pages.
   std::size_t take(std::size_t whole);
 
   std::shared_ptr<Room> room_;

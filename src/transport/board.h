@@ -53,7 +53,9 @@ struct alignas(64) Board {
   struct alignas(64) Ledger {
     std::atomic<std::uint64_t> begun = 0;  // last sequence whose entry is valid
     std::atomic<bool> left = false;
-    std::atomic<std::uint64_t> stage = 0;  // where it lies in the segment, in processes; 0: none
+    // Where they lie in the segment, in processes; 0: nowhere yet.
+    std::atomic<std::uint64_t> stage = 0;
+    std::atomic<std::uint64_t> shown = 0;  // the list of exposed buffers; ordered by the flag
     std::array<AtomicBox<wire::Descriptor>, kLedger> entries;  // ordered by begun
   };
 

@@ -53,6 +53,9 @@ class GroupEnd {
   [[nodiscard]] virtual bool has_left(int /*rank*/) const { return false; }
   /// This rank takes part in this group no more.
   virtual void leave() noexcept {}
+  /// After leave(): frees what can be freed. Nothing may be called any more but member(), rank(),
+  /// size() and what asks for the failure.
+  virtual void retire() noexcept {}
 };
 
 }  // namespace lockstep::transport

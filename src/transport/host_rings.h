@@ -1,6 +1,7 @@
 // HostRings: what connects a rank to the members of a group that are on its host, when the group
 // has others, too. Between any two of them there is a channel each way, which lies in its writer's
-// arena; they become a connection with a Unix socket that the two have (ring_connection.h).
+// arena; they become a connection with a Unix socket that the two have (ring_connection.h). A
+// channel is made when its writer connects.
 //
 //   HostRings rings(host, group, {0, 1, 3});              // the group's members on this host
 //   auto connection = rings.connect(/*index=*/3, std::move(socket));
@@ -15,7 +16,7 @@
 
 #include "sys/net.h"
 #include "transport/channel.h"
-#include "transport/shm.h"
+#include "transport/shm_host.h"
 
 namespace lockstep::transport {
 
@@ -31,15 +32,9 @@ class HostRings {
       int index, std::unique_ptr<sys::Connection> socket) const;
 
  private:
-  /// Bytes of a member's part: a channel to each of the others.
-  [[nodiscard]] std::size_t block_bytes() const noexcept;
-  /// The channel between two members, in the block of the one that writes.
-  [[nodiscard]] Channel channel(std::byte* block, int from, int to) const noexcept;
+  struct Shared;
 
-  std::shared_ptr<ShmHost> host_;
-  std::uint64_t group_;
-  std::vector<int> indices_;
-  std::byte* own_;
+  std::shared_ptr<Shared> shared_;  // with the connections
 };
 
 }  // namespace lockstep::transport

@@ -26,6 +26,10 @@ class Ring {
   static constexpr std::size_t bytes(std::size_t capacity) noexcept {
     return sizeof(Shared) + capacity;
   }
+  /// Memory for the first `used` bytes that go through a ring.
+  static constexpr std::size_t first_bytes(std::size_t used) noexcept {
+    return sizeof(Shared) + used;
+  }
   /// A view of zeroed memory of that size, aligned to a cache line.
   Ring(std::byte* memory, std::size_t capacity) noexcept
       : shared_(reinterpret_cast<Shared*>(memory)),
@@ -42,6 +46,12 @@ class Ring {
     });
     shared_->written.store(at + now, std::memory_order_release);
     return now;
+  }
+
+  /// The writer's: how far into the ring's memory it has ever written, and would with `more`.
+  [[nodiscard]] std::size_t used(std::size_t more) const noexcept {
+    const std::uint64_t at = shared_->written.load(std::memory_order_relaxed);
+    return at >= capacity_ - std::min(more, capacity_) ? capacity_ : at + more;
   }
 
   /// The writer's: bytes that write() would take.

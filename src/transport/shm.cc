@@ -1,10 +1,9 @@
 #include "transport/shm.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <cstring>
 #include <deque>
 #include <new>
@@ -17,117 +16,12 @@
 namespace lockstep::transport {
 namespace {
 
-using sys::kHugePage;
 using sys::kPage;
 using sys::round_up;
 
-/// Room, not memory: what a rank could ever want to share. Not a power of two: an AMD core finds a
-/// line in its first cache by a hash of the low address bits, and ranks' buffers that lie alike in
-/// arenas 64 GiB apart would drive each other out with every access (a sum of two 1 MiB: 87 us
-/// instead of 13).
-constexpr std::size_t kArenaBytes = (std::size_t{64} << 30) + kHugePage;
 constexpr std::size_t kMostReplicas = 256;  // of one rank
-constexpr std::size_t kGroups = 1024;       // of one rank in one generation
 
 }  // namespace
-
-/// At the start of each arena. Written by its own rank only, but for the sleepers' count of the
-/// gate.
-struct ShmHost::RankHeader {
-  struct Entry {
-    std::atomic<std::uint64_t> group = 0;
-    std::atomic<std::uint64_t> offset = 0;  // 0: none yet; orders `group`
-  };
-  alignas(64) Gate gate;
-  alignas(64) std::atomic<bool> left = false;
-  std::atomic<std::uint32_t> groups = 0;
-  std::array<std::atomic<std::uint64_t>, CPU_SETSIZE / 64> cpus{};  // where the rank may run
-  std::array<Entry, kGroups> directory{};
-};
-
-std::size_t ShmHost::segment_bytes(int ranks) {
-  return static_cast<std::size_t>(ranks) * kArenaBytes;
-}
-
-ShmHost::ShmHost(std::shared_ptr<sys::Segment> segment, int index, int ranks)
-    : segment_(std::move(segment)),
-      arena_bytes_(segment_->size() / static_cast<std::size_t>(ranks)),
-      index_(index),
-      ranks_(ranks),
-      arena_(segment_,
-             static_cast<std::size_t>(index) * arena_bytes_ + round_up(sizeof(RankHeader), kPage),
-             arena_bytes_ - round_up(sizeof(RankHeader), kPage)) {
-  raise_if_error(segment_->commit(static_cast<std::size_t>(index) * arena_bytes_,
-                                  round_up(sizeof(RankHeader), kPage)));
-  auto* mine = new (&header(index)) RankHeader;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-      if (CPU_ISSET(cpu, &set)) mine->cpus[cpu / 64].fetch_or(std::uint64_t{1} << (cpu % 64));
-    }
-  }
-}
-
-ShmHost::~ShmHost() = default;
-
-ShmHost::RankHeader& ShmHost::header(int index) const noexcept {
-  return *std::launder(reinterpret_cast<RankHeader*>(
-      segment_->data() + static_cast<std::size_t>(index) * arena_bytes_));
-}
-
-Gate& ShmHost::gate(int index) noexcept { return header(index).gate; }
-
-void ShmHost::wake_all() noexcept {
-  for (int index = 0; index < ranks_; ++index) gate(index).notify();
-}
-
-void ShmHost::leave() noexcept {
-  header(index_).left.store(true);
-  gate(index_).notify();
-}
-
-bool ShmHost::has_left(int index) const noexcept { return header(index).left.load(); }
-
-SpinPolicy ShmHost::spin_policy() const {
-  int cores = 0;
-  for (std::size_t word = 0; word < CPU_SETSIZE / 64; ++word) {
-    std::uint64_t together = 0;
-    for (int index = 0; index < ranks_; ++index) together |= header(index).cpus[word].load();
-    cores += std::popcount(together);
-  }
-  return SpinPolicy::for_computing_threads(ranks_, cores);
-}
-
-void ShmHost::announce(std::uint64_t group, const std::byte* at) {
-  RankHeader& mine = header(index_);
-  const std::uint32_t number = mine.groups.fetch_add(1);
-  if (number >= kGroups) {
-    throw SystemError("a rank can be in 1024 groups of one generation at most; split less often");
-  }
-  mine.directory[number].group.store(group, std::memory_order_relaxed);
-  mine.directory[number].offset.store(offset_of(at), std::memory_order_release);
-  mine.gate.notify();
-}
-
-std::byte* ShmHost::find(int index, std::uint64_t group, std::size_t bytes) const noexcept {
-  for (const RankHeader::Entry& entry : header(index).directory) {
-    const std::uint64_t offset = entry.offset.load(std::memory_order_acquire);
-    if (offset == 0) return nullptr;
-    if (entry.group.load(std::memory_order_relaxed) != group) continue;
-    return offset % kPage == 0 ? at(index, offset, bytes) : nullptr;
-  }
-  return nullptr;
-}
-
-std::byte* ShmHost::at(int index, std::uint64_t offset, std::uint64_t bytes) const noexcept {
-  const std::uint64_t begin = static_cast<std::uint64_t>(index) * arena_bytes_;
-  const std::uint64_t first = begin + round_up(sizeof(RankHeader), kPage);
-  if (offset < first || bytes > arena_bytes_ || offset - begin > arena_bytes_ - bytes) {
-    return nullptr;
-  }
-  return segment_->data() + offset;
-}
 
 struct ShmLink::Shown {
   struct Piece {
@@ -138,8 +32,14 @@ struct ShmLink::Shown {
   std::uint64_t inputs;                             // how many; ordered by the board's flag
   std::array<std::uint32_t, kMostReplicas> counts;  // pieces of each input
   std::uint32_t output;                             // pieces of the output
-  std::array<Piece, kMostPieces> pieces;
+  std::array<Piece, 1> pieces;                      // and more behind it
+
+  static constexpr std::size_t bytes(std::size_t pieces) noexcept;
 };
+
+constexpr std::size_t ShmLink::Shown::bytes(std::size_t pieces) noexcept {
+  return offsetof(Shown, pieces) + pieces * sizeof(Piece);
+}
 
 struct ShmLink::Message {
   std::uint64_t fingerprint;
@@ -154,7 +54,10 @@ struct ShmLink::Peer {
     std::span<const std::byte> bytes;
   };
   std::deque<Outgoing> outgoing;
+  std::byte* out = nullptr;    // the ring; null: none yet
+  std::size_t out_usable = 0;  // bytes of it that have memory
   // From it.
+  std::byte* in = nullptr;
   Message message{};
   std::size_t header_received = 0;
   std::uint64_t left = 0;  // of the message in progress
@@ -176,27 +79,26 @@ ShmLink::ShmLink(ShmHost& host, std::uint64_t group, std::vector<int> members,
           }(),
           failure, host.spin_policy()),
       host_(host),
-      group_(group),
       indices_(std::move(indices)),
       failure_(failure),
       stages_(indices_.size(), nullptr),
       peers_(indices_.size()) {
   for (auto& peer : peers_) peer = std::make_unique<Peer>();
-  std::byte* block = host_.reserve(block_bytes());
-  set_board(rank, new (block) Board);
-  host_.announce(group_, block);
+  // Peers may look at it as soon as they find it: it is zeroed, as a new board is.
+  memory_.emplace(host_, group, indices_, block_bytes());
+  set_board(rank, std::launder(reinterpret_cast<Board*>(memory_->data())));
 }
 
 ShmLink::~ShmLink() = default;
 
 std::size_t ShmLink::block_bytes() const noexcept {
-  const std::size_t rings = indices_.size() * Ring::bytes(ring_bytes(size()));
-  return sizeof(Board) + round_up(sizeof(Shown), 64) + rings;
+  return sizeof(Board) + indices_.size() * sizeof(std::atomic<std::uint64_t>);
 }
 
 Board* ShmLink::find_board(int rank) const {
+  if (!memory_) return nullptr;
   return reinterpret_cast<Board*>(
-      host_.find(indices_[static_cast<std::size_t>(rank)], group_, block_bytes()));
+      memory_->find(indices_[static_cast<std::size_t>(rank)], block_bytes()));
 }
 
 bool ShmLink::has_left(int rank) const {
@@ -206,19 +108,50 @@ bool ShmLink::has_left(int rank) const {
 }
 
 void ShmLink::leave() noexcept {
+  if (!memory_) return;
   own().ledger.left.store(true);
   gate(rank()).notify();
 }
 
-ShmLink::Shown& ShmLink::shown_by(int rank) const noexcept {
-  return *reinterpret_cast<Shown*>(board(rank) + 1);
+void ShmLink::retire() noexcept {
+  for (int each = 0; each < size(); ++each) set_board(each, nullptr);
+  memory_.reset();
 }
 
-Ring ShmLink::ring(int from, int to) const noexcept {
+std::atomic<std::uint64_t>& ShmLink::ring_place(int from, int to) const noexcept {
+  return reinterpret_cast<std::atomic<std::uint64_t>*>(board(from) + 1)[to];
+}
+
+std::byte* ShmLink::incoming(int from) {
+  Peer& peer = *peers_[static_cast<std::size_t>(from)];
+  if (peer.in != nullptr || board(from) == nullptr) return peer.in;
+  const std::uint64_t offset = ring_place(from, rank()).load(std::memory_order_acquire);
+  if (offset == 0) return nullptr;
+  peer.in = host_.at_page(indices_[static_cast<std::size_t>(from)], offset,
+                          Ring::bytes(ring_bytes(size())));
+  if (peer.in == nullptr) refuse_damaged(*this, from, "shows a ring outside of its memory");
+  return peer.in;
+}
+
+// Bytes go through a ring's memory from its start to its end before they come back to its start, so
+// it needs no more memory than was ever sent.
+Ring ShmLink::outgoing(int to, std::size_t more) {
+  constexpr std::size_t kFirst = std::size_t{16} << 10;
   const std::size_t capacity = ring_bytes(size());
-  return {reinterpret_cast<std::byte*>(&shown_by(from)) + round_up(sizeof(Shown), 64) +
-              static_cast<std::size_t>(to) * Ring::bytes(capacity),
-          capacity};
+  Peer& peer = *peers_[static_cast<std::size_t>(to)];
+  if (peer.out == nullptr) {
+    peer.out = memory_->add(Ring::bytes(capacity), Ring::first_bytes(kFirst));
+    peer.out_usable = kFirst;
+    ring_place(rank(), to).store(host_.offset_of(peer.out), std::memory_order_release);
+  }
+  const Ring ring(peer.out, capacity);
+  if (peer.out_usable == capacity) return ring;
+  const std::size_t used = ring.used(more);
+  if (used <= peer.out_usable) return ring;
+  const std::size_t usable = std::min(capacity, std::max(used, 2 * peer.out_usable));
+  memory_->commit(peer.out, Ring::first_bytes(usable));
+  peer.out_usable = usable;
+  return ring;
 }
 
 plan::Access ShmLink::access(const Exposure& mine) const noexcept {
@@ -252,7 +185,7 @@ int ShmLink::begin(const wire::Descriptor& descriptor, const Exposure& mine, std
 void ShmLink::have_stage() {
   std::byte*& mine = stages_[static_cast<std::size_t>(rank())];
   if (mine != nullptr) return;
-  mine = host_.reserve(stage_.bytes());
+  mine = memory_->add(stage_.bytes());
   own().ledger.stage.store(host_.offset_of(mine), std::memory_order_release);
 }
 
@@ -260,20 +193,41 @@ std::byte* ShmLink::staged(int rank) {
   std::byte*& stage = stages_[static_cast<std::size_t>(rank)];
   if (stage != nullptr) return stage + slot_at_;
   const std::uint64_t offset = board(rank)->ledger.stage.load(std::memory_order_acquire);
-  if (offset % kPage == 0) {
-    stage = host_.at(indices_[static_cast<std::size_t>(rank)], offset, stage_.bytes());
-  }
+  stage = host_.at_page(indices_[static_cast<std::size_t>(rank)], offset, stage_.bytes());
   if (stage == nullptr) refuse_damaged(*this, rank, "shows a stage outside of its memory");
   return stage + slot_at_;
 }
 
-void ShmLink::show(const Exposure& mine) noexcept {
+void ShmLink::have_shown(std::size_t pieces) {
+  if (shown_ != nullptr && pieces <= shown_pieces_) return;
+  // Whole pages, and twice as many as before: it becomes larger a few times at most.
+  const std::size_t bytes =
+      round_up(Shown::bytes(std::max(pieces, std::min(2 * shown_pieces_, kMostPieces))), kPage);
+  shown_ = std::launder(reinterpret_cast<Shown*>(memory_->add(bytes)));
+  shown_pieces_ = (bytes - Shown::bytes(0)) / sizeof(Shown::Piece);
+  own().ledger.shown.store(host_.offset_of(reinterpret_cast<std::byte*>(shown_)),
+                           std::memory_order_relaxed);
+}
+
+/// What a peer shows, with room for so many pieces of its arena.
+const ShmLink::Shown& ShmLink::shown_by(int peer, std::size_t pieces) const {
+  const std::uint64_t offset = board(peer)->ledger.shown.load(std::memory_order_relaxed);
+  const std::byte* shown =
+      host_.at_page(indices_[static_cast<std::size_t>(peer)], offset, Shown::bytes(pieces));
+  if (shown == nullptr) refuse_shown(peer);
+  return *std::launder(reinterpret_cast<const Shown*>(shown));
+}
+
+void ShmLink::show(const Exposure& mine) {
   if (access(mine) != plan::Access::shared) return;
-  Shown& shown = shown_by(rank());
+  std::size_t pieces = mine.output.pieces.size();
+  for (const Pieces& input : mine.inputs) pieces += input.pieces.size();
+  have_shown(pieces);
+  Shown& shown = *shown_;
   std::size_t next = 0;
   const auto add = [&](const Pieces& buffer) {
     for (const Pieces::Piece& piece : buffer.pieces) {
-      shown.pieces[next++] = {host_.offset_of(piece.data), piece.begin, piece.end};
+      shown.pieces.data()[next++] = {host_.offset_of(piece.data), piece.begin, piece.end};
     }
     return static_cast<std::uint32_t>(buffer.pieces.size());
   };
@@ -285,9 +239,11 @@ void ShmLink::show(const Exposure& mine) noexcept {
 std::byte* ShmLink::piece_of(int peer, std::uint64_t offset, std::uint64_t elements) const {
   // Pieces of nothing may lie anywhere; nobody looks.
   if (elements == 0) return nullptr;
-  std::byte* data = elements > kArenaBytes ? nullptr
-                                           : host_.at(indices_[static_cast<std::size_t>(peer)],
-                                                      offset, elements * width_);
+  // A product that overflows would look small.
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 48;
+  std::byte* data = elements > kMost ? nullptr
+                                     : host_.at(indices_[static_cast<std::size_t>(peer)], offset,
+                                                elements * width_);
   if (data == nullptr) refuse_shown(peer);
   return data;
 }
@@ -302,13 +258,15 @@ const Exposure& ShmLink::exposed(int peer) {
   Peer& from = *peers_[static_cast<std::size_t>(peer)];
   if (from.read_in == operation_) return from.exposure;
   from.pieces.clear();
-  const Shown& shown = shown_by(peer);
+  const Shown& shown = shown_by(peer, 1);
   /// The next buffer, whose pieces lie side by side: how many it has.
   const auto take = [&](std::size_t count) {
     if (count > kMostPieces - from.pieces.size()) refuse_shown(peer);
+    const Shown::Piece* const pieces =
+        shown_by(peer, std::max<std::size_t>(from.pieces.size() + count, 1)).pieces.data();
     std::uint64_t begin = 0;
     for (std::size_t i = 0; i < count; ++i) {
-      const Shown::Piece piece = shown.pieces[from.pieces.size()];
+      const Shown::Piece piece = pieces[from.pieces.size()];
       if (piece.begin != begin || piece.end < begin) refuse_shown(peer);
       begin = piece.end;
       from.pieces.push_back(
@@ -366,10 +324,10 @@ void ShmLink::flush() {
   bool moved = false;
   std::erase_if(unsent_, [&](int to) {
     Peer& peer = *peers_[static_cast<std::size_t>(to)];
-    Ring out = ring(rank(), to);
     while (!peer.outgoing.empty()) {
       Peer::Outgoing& next = peer.outgoing.front();
       const auto header = std::as_bytes(std::span(&next.message, 1)).subspan(next.header_sent);
+      Ring out = outgoing(to, header.size() + next.bytes.size());
       const std::size_t sent = header.empty() ? 0 : out.write(header);
       next.header_sent += sent;
       const std::size_t body = sent == header.size() ? out.write(next.bytes) : 0;
@@ -386,9 +344,10 @@ void ShmLink::flush() {
 std::size_t ShmLink::receive(int from, std::span<std::byte> bytes) {
   if (failed()) return 0;
   flush();
-  if (board(from) == nullptr) return 0;
+  std::byte* const memory = incoming(from);
+  if (memory == nullptr) return 0;
   Peer& peer = *peers_[static_cast<std::size_t>(from)];
-  Ring in = ring(from, rank());
+  Ring in(memory, ring_bytes(size()));
   std::size_t moved = 0;
   while (moved < bytes.size()) {
     if (peer.left == 0) {

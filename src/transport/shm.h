@@ -6,9 +6,10 @@
 // the segment is a pointer, nothing there is locked, and numbers that came from a peer are checked
 // before they are used as places.
 //
-// A peer finds a rank's boards in that rank's directory, by the id of the group. Buffers that lie
-// in the arena (allocate()) are read and written by the peers in place; others go through slots and
-// rings.
+// A peer finds a rank's boards in that rank's directory, by the id of the group (group_memory.h).
+// Buffers that lie in the arena (allocate()) are read and written by the peers in place; others go
+// through slots and rings. Stages, rings and lists of exposed buffers are made when they are first
+// needed.
 //
 //   auto segment = std::make_shared<sys::Segment>(...);   // made by one, mapped by all
 //   ShmHost host(segment, /*index=*/0, /*ranks=*/2);
@@ -18,76 +19,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/gate.h"
-#include "sys/segment.h"
-#include "transport/arena.h"
 #include "transport/board_link.h"
 #include "transport/failure.h"
+#include "transport/group_memory.h"
 #include "transport/ring.h"
+#include "transport/shm_host.h"
 #include "transport/stage.h"
 
 namespace lockstep::transport {
-
-/// One rank's view of the segment its host's ranks share.
-class ShmHost {
- public:
-  /// The room a segment for so many ranks must have.
-  static std::size_t segment_bytes(int ranks);
-
-  /// `index` is this rank's among the host's `ranks`. SystemError if memory is short.
-  ShmHost(std::shared_ptr<sys::Segment> segment, int index, int ranks);
-  ~ShmHost();
-  ShmHost(const ShmHost&) = delete;
-  ShmHost& operator=(const ShmHost&) = delete;
-
-  [[nodiscard]] int index() const noexcept { return index_; }
-  [[nodiscard]] int ranks() const noexcept { return ranks_; }
-  /// Where others sleep while they wait for that rank.
-  Gate& gate(int index) noexcept;
-  /// Wakes whoever sleeps in this segment, to look again.
-  void wake_all() noexcept;
-  /// This rank takes part in nothing more.
-  void leave() noexcept;
-  [[nodiscard]] bool has_left(int index) const noexcept;
-  /// How long to poll: all ranks of the host and all their cores counted. Ask once all ranks have
-  /// made their ShmHost.
-  [[nodiscard]] SpinPolicy spin_policy() const;
-
-  /// Memory that the host's ranks can reach.
-  std::shared_ptr<std::byte> allocate(std::size_t bytes) { return arena_.allocate(bytes); }
-  [[nodiscard]] bool reaches(const std::byte* data, std::size_t bytes) const noexcept {
-    return arena_.contains(data, bytes);
-  }
-
-  // This rank's part of a group, in which it meets the others.
-  /// Zeroed memory, aligned to a page. Stays until all processes of the host are done with it: a
-  /// slower peer may still look at it. SystemError if memory is short.
-  std::byte* reserve(std::size_t bytes) { return arena_.reserve(bytes); }
-  /// Makes known where it lies, once a group. SystemError if there are too many groups.
-  void announce(std::uint64_t group, const std::byte* at);
-  /// Where another rank's part of it lies: null if there is none yet, or no `bytes` of its arena.
-  [[nodiscard]] std::byte* find(int index, std::uint64_t group, std::size_t bytes) const noexcept;
-
- private:
-  friend class ShmLink;
-  struct RankHeader;
-
-  [[nodiscard]] RankHeader& header(int index) const noexcept;
-  [[nodiscard]] std::uint64_t offset_of(const std::byte* data) const noexcept {
-    return static_cast<std::uint64_t>(data - segment_->data());
-  }
-  /// Null unless `bytes` from the offset on lie in that rank's arena.
-  [[nodiscard]] std::byte* at(int index, std::uint64_t offset, std::uint64_t bytes) const noexcept;
-
-  std::shared_ptr<sys::Segment> segment_;
-  std::size_t arena_bytes_;
-  int index_;
-  int ranks_;
-  Arena arena_;
-};
 
 class ShmLink final : public BoardLink {
  public:
@@ -112,6 +56,7 @@ class ShmLink final : public BoardLink {
   void fail(const Status& why) noexcept override { failure_.report(why); }
   [[nodiscard]] bool has_left(int rank) const override;
   void leave() noexcept override;
+  void retire() noexcept override;
 
  private:
   struct Shown;    // the exposed buffers of a rank, as others can read them
@@ -120,12 +65,17 @@ class ShmLink final : public BoardLink {
 
   [[nodiscard]] Board* find_board(int rank) const override;
   [[nodiscard]] std::byte* staged(int rank) override;
+  /// Of the memory that the members find: the board, and where the rings to each of them lie.
   [[nodiscard]] std::size_t block_bytes() const noexcept;
-  [[nodiscard]] Shown& shown_by(int rank) const noexcept;
-  /// The ring from one member to another, which lies in the sender's block.
-  [[nodiscard]] Ring ring(int from, int to) const noexcept;
+  [[nodiscard]] std::atomic<std::uint64_t>& ring_place(int from, int to) const noexcept;
+  /// Where the ring from a peer lies; null: it has made none yet.
+  [[nodiscard]] std::byte* incoming(int from);
+  /// The ring to a peer, with memory for so many bytes more, as far as they fit.
+  [[nodiscard]] Ring outgoing(int to, std::size_t more);
   void have_stage();
-  void show(const Exposure& mine) noexcept;
+  void have_shown(std::size_t pieces);
+  void show(const Exposure& mine);
+  [[nodiscard]] const Shown& shown_by(int peer, std::size_t pieces) const;
   /// So many elements of a peer's arena; DataError if they are not all in it.
   [[nodiscard]] std::byte* piece_of(int peer, std::uint64_t offset, std::uint64_t elements) const;
   [[noreturn]] void refuse_shown(int peer) const;
@@ -133,8 +83,8 @@ class ShmLink final : public BoardLink {
   void flush();
 
   ShmHost& host_;
-  std::uint64_t group_;
   std::vector<int> indices_;
+  std::optional<GroupMemory> memory_;  // empty once retired
   Failure& failure_;
   const Exposure* mine_ = nullptr;
   std::uint64_t operation_ = 0;
@@ -142,6 +92,8 @@ class ShmLink final : public BoardLink {
   Stage stage_{kSlotBytes};
   std::size_t slot_at_ = 0;         // on everybody's stage, in this operation
   std::vector<std::byte*> stages_;  // by rank; null: not known yet
+  Shown* shown_ = nullptr;          // own
+  std::size_t shown_pieces_ = 0;    // that it has room for
   std::vector<std::unique_ptr<Peer>> peers_;
   std::vector<int> unsent_;  // peers with bytes still to be put into their rings
 };

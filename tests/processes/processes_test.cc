@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdio>
+#include <vector>
 
 #include "tests/processes/cluster.h"
 #include "tests/processes/same_bits.h"
@@ -76,6 +78,56 @@ TEST(Processes, ForkWithoutHarm) {
       EXPECT_TRUE(outcome.ok()) << to_string(wire) << ": " << outcome.how() << "\n" << outcome.text;
     }
     EXPECT_NE(outcomes[1].text.find("child 0"), std::string::npos) << outcomes[1].text;
+  }
+}
+
+/// Numbers of the line that `splits` writes.
+struct Held {
+  int before = 0;
+  int early = 0;
+  int open = 0;
+  int closed = 0;
+};
+std::vector<Held> held_after(const ClusterOptions& options) {
+  std::vector<Held> found;
+  ProcessCluster cluster(options);
+  for (const Outcome& outcome : cluster.finish(std::chrono::seconds(60))) {
+    EXPECT_TRUE(outcome.ok()) << outcome.how() << "\n" << outcome.text;
+    Held held;
+    const std::size_t at = outcome.text.find("held ");
+    if (at == std::string::npos ||
+        std::sscanf(outcome.text.c_str() + at, "held %d KiB before, %d early, %d open, %d closed",
+                    &held.before, &held.early, &held.open, &held.closed) != 4) {
+      ADD_FAILURE() << outcome.text;
+      continue;
+    }
+    found.push_back(held);
+  }
+  return found;
+}
+
+/// A group that all its members have closed holds no memory, and its place is free.
+TEST(Processes, SplitAndMessageInFlatMemory) {
+  // How many groups are between open and freed depends on how far the ranks are apart.
+  for (const Held& held : held_after({.ranks = 2, .scenario = "splits 2000"})) {
+    EXPECT_LE(held.open, held.early + 1024) << "KiB";
+  }
+}
+
+/// Also where ranks of other hosts are in the group: rings connect those of one.
+TEST(Processes, SplitAndMessageInFlatMemoryBesideOtherHosts) {
+  for (const Held& held : held_after(
+           {.ranks = 3, .scenario = "splits 200", .wire = Wire::tcp, .hosts = {"a", "a", "b"}})) {
+    EXPECT_LE(held.open, held.early + 4096) << "KiB";
+  }
+}
+
+TEST(Processes, GiveBackTheMemoryOfClosedGroups) {
+  constexpr int kGroups = 100;
+  constexpr int kRanks = 4;
+  for (const Held& held : held_after({.ranks = kRanks, .scenario = "splits 100 keep"})) {
+    EXPECT_LE(held.open - held.before, kGroups * kRanks * 96) << "KiB: groups that moved little";
+    EXPECT_LE(held.closed - held.before, kRanks * 256) << "KiB";
   }
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -104,6 +105,46 @@ void share(Session& group, std::size_t bytes) {
   std::vector<std::uint8_t> in(out.size());
   group.all_to_all(std::span<const std::uint8_t>(out), std::span(in));
   say(fmt::format("touched {} KiB", touched_kib()));
+  group.barrier();
+}
+
+/// Kibibytes that the host's segment holds, of all ranks together.
+std::int64_t held_kib() {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    if (std::filesystem::read_symlink(entry.path(), gone).string().find("memfd:lockstep") ==
+        std::string::npos) {
+      continue;
+    }
+    struct stat file {};
+    if (::stat(entry.path().c_str(), &file) == 0) return file.st_blocks / 2;
+  }
+  return 0;
+}
+
+void split_often(Session& group, int rounds, bool keep) {
+  group.barrier();
+  const std::int64_t before = held_kib();
+  std::int64_t early = 0;
+  std::vector<Session> kept;
+  for (int round = 0; round < rounds; ++round) {
+    Session part = group.split({.color = 0});
+    std::vector<int> message(100, group.rank() == 0 ? round : -1);
+    if (group.rank() == 0) part.send(std::span(message), coll::To{1});
+    if (group.rank() == 1) part.receive(std::span(message), coll::From{0});
+    if (group.rank() == 1 && message[99] != round) throw std::runtime_error("a wrong message");
+    if (keep) kept.push_back(std::move(part));
+    if (round == std::min(rounds - 1, 100)) early = held_kib();
+  }
+  const std::int64_t open = held_kib();
+  group.barrier();
+  for (Session& each : kept) each.close();
+  group.barrier();
+  // What is closed goes when all members have closed it, which the next group looks for.
+  const Session last = group.split({.color = 0});
+  group.barrier();
+  say(fmt::format("held {} KiB before, {} early, {} open, {} closed", before, early, open,
+                  held_kib()));
   group.barrier();
 }
 
@@ -326,6 +367,9 @@ void play(Session& group, const std::string& scenario) {
     say("done");
   } else if (name == "share") {
     share(group, next(std::size_t{0}));
+  } else if (name == "splits") {
+    const auto rounds = next(0);
+    split_often(group, rounds, next(std::string()) == "keep");
   } else if (name == "alternate") {
     alternate(group, next(std::size_t{0}));
   } else if (name == "slices") {

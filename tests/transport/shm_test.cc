@@ -2,6 +2,7 @@
 #include "transport/shm.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <atomic>
@@ -33,10 +34,8 @@ wire::Descriptor all_reduce(std::uint64_t sequence) {
 class ShmLinks : public testing::Test {
  protected:
   ShmLinks() {
-    auto segment =
-        std::make_shared<sys::Segment>(sys::Segment::create("lockstep-test", kRanks * kArena));
     for (int index = 0; index < kRanks; ++index) {
-      hosts_.push_back(std::make_unique<ShmHost>(segment, index, kRanks));
+      hosts_.push_back(std::make_unique<ShmHost>(segment_, index, kRanks));
     }
     for (int rank = 0; rank < kRanks; ++rank) {
       links_.push_back(std::make_unique<ShmLink>(*hosts_[static_cast<std::size_t>(rank)], kGroup,
@@ -64,6 +63,8 @@ class ShmLinks : public testing::Test {
   static constexpr int kRanks = 2;
   static constexpr std::size_t kArena = std::size_t{16} << 20;
   static constexpr std::uint64_t kGroup = 77;
+  std::shared_ptr<sys::Segment> segment_ =
+      std::make_shared<sys::Segment>(sys::Segment::create("lockstep-test", kRanks* kArena));
   std::vector<std::unique_ptr<ShmHost>> hosts_;
   std::array<Failure, kRanks> failures_;
   std::vector<std::unique_ptr<ShmLink>> links_;
@@ -128,7 +129,7 @@ TEST_F(ShmLinks, ADamagedStageIsRefused) {
 
 /// Peers read and write each other's buffers where these lie, by what each says of its own.
 TEST_F(ShmLinks, ABufferThatIsNotAllInItsRanksMemoryIsRefused) {
-  struct Shown {  // as a rank writes it behind its board
+  struct Shown {  // as a rank writes it where its board says
     std::uint64_t inputs;
     std::array<std::uint32_t, 256> counts;
     std::uint32_t output;
@@ -159,7 +160,8 @@ TEST_F(ShmLinks, ABufferThatIsNotAllInItsRanksMemoryIsRefused) {
   EXPECT_EQ(link(0).exposed(1).inputs[0].pieces[0].end, kCount);
   end();
 
-  auto& shown = *reinterpret_cast<Shown*>(&board_of_1() + 1);
+  auto& shown = *reinterpret_cast<Shown*>(
+      hosts_.front()->at(1, board_of_1().ledger.shown.load(), sizeof(Shown)));
   ASSERT_EQ(shown.pieces[1].end, kCount) << "the layout of what is shown has changed";
   constexpr std::uint64_t kEndOfArena = 2 * kArena;
   const std::vector<std::function<void()>> damages = {
@@ -178,6 +180,120 @@ TEST_F(ShmLinks, ABufferThatIsNotAllInItsRanksMemoryIsRefused) {
     EXPECT_THROW(link(0).exposed(1), DataError) << "damage " << i << ", asked again";
     end();
   }
+}
+
+/// Bytes of memory that the segment holds.
+std::size_t held_by(const sys::Segment& segment) {
+  struct stat file {};
+  EXPECT_EQ(::fstat(segment.descriptor(), &file), 0);
+  return static_cast<std::size_t>(file.st_blocks) * 512;
+}
+
+/// Three ranks of a host that make and close groups, all in this thread.
+class ShmGroups : public testing::Test {
+ protected:
+  ShmGroups() {
+    for (int index = 0; index < kRanks; ++index) {
+      hosts_.push_back(std::make_unique<ShmHost>(segment_, index, kRanks));
+    }
+  }
+  ShmHost& host(int index) { return *hosts_[static_cast<std::size_t>(index)]; }
+  std::unique_ptr<GroupMemory> part(int index, std::uint64_t group, std::size_t bytes = kBytes) {
+    return std::make_unique<GroupMemory>(host(index), group, std::vector{0, 1, 2}, bytes);
+  }
+
+  static constexpr int kRanks = 3;
+  static constexpr std::size_t kBytes = 100'000;
+  std::shared_ptr<sys::Segment> segment_ = std::make_shared<sys::Segment>(
+      sys::Segment::create("lockstep-test", kRanks*(std::size_t{64} << 20)));
+  std::vector<std::unique_ptr<ShmHost>> hosts_;
+};
+
+TEST_F(ShmGroups, KeepTheirMemoryUntilTheLastMemberHasClosed) {
+  const std::size_t before = held_by(*segment_);
+  auto a = part(0, 7);
+  auto b = part(1, 7);
+  std::memset(b->data(), 5, kBytes);
+  const std::byte* const seen = a->find(1, kBytes);
+  ASSERT_NE(seen, nullptr);
+  b.reset();
+  EXPECT_EQ(seen[kBytes - 1], std::byte{5}) << "a member still reads it";
+  auto c = part(2, 7);  // late, and finds both all the same
+  EXPECT_EQ(c->find(1, kBytes), seen);
+  EXPECT_EQ(c->find(0, kBytes), a->data());
+  a.reset();
+  c.reset();
+  for (int index = 0; index < kRanks; ++index) host(index).allocate(1);  // looks
+  EXPECT_EQ(held_by(*segment_), before);
+}
+
+/// Twice as many as there is room for at once, by members that are not in step.
+TEST_F(ShmGroups, LeaveTheirPlaceToOthers) {
+  std::vector<std::unique_ptr<GroupMemory>> late;
+  for (std::uint64_t group = 1; group <= 2 * ShmHost::kMostGroups; ++group) {
+    auto a = part(0, group, 1);
+    late.push_back(part(1, group, 1));
+    auto c = part(2, group, 1);
+    ASSERT_EQ(a->find(1, 1), late.back()->data()) << group;
+    ASSERT_EQ(late.back()->find(2, 1), c->data()) << group;
+    a.reset();
+    if (late.size() == 50) late.clear();
+  }
+  late.clear();
+  EXPECT_EQ(host(0).find(1, 1, 1), nullptr) << "it was closed by all";
+}
+
+TEST_F(ShmGroups, AreNotKeptForARankThatHasLeft) {
+  auto a = part(0, 7);
+  const std::size_t with_it = held_by(*segment_);
+  host(1).leave();
+  host(2).leave();
+  a.reset();
+  EXPECT_LE(held_by(*segment_) + kBytes, with_it);
+}
+
+/// The others may be in the middle of its last operation.
+TEST_F(ShmGroups, StayWhenARankClosesItsGroupsAndGoes) {
+  auto a = part(0, 7);
+  auto b = part(1, 7);
+  std::memset(b->data(), 5, kBytes);
+  const std::byte* const seen = a->find(1, kBytes);
+  b.reset();
+  host(1).leave();
+  hosts_[1].reset();
+  EXPECT_EQ(seen[kBytes - 1], std::byte{5});
+}
+
+TEST_F(ShmGroups, MoreThanThereIsRoomForAreRefused) {
+  std::vector<std::unique_ptr<GroupMemory>> parts;
+  for (std::uint64_t group = 1; group <= ShmHost::kMostGroups; ++group) {
+    parts.push_back(part(0, group, 1));
+  }
+  try {
+    parts.push_back(part(0, 5000, 1));
+    ADD_FAILURE() << "it was taken";
+  } catch (const SystemError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("1024 groups at once; close sessions"));
+    EXPECT_EQ(error.code(), Code::resource_exhausted);
+  }
+}
+
+/// A ring has memory for what was sent.
+TEST_F(ShmLinks, MessagesTakeTheMemoryTheyNeed) {
+  for (int rank = 0; rank < kRanks; ++rank) link(rank).begin(all_reduce(1), nothing_, 0);
+  const std::size_t before = held_by(*segment_);
+  std::vector<std::byte> bytes(100);
+  link(0).send(1, bytes);
+  EXPECT_EQ(link(1).receive(0, bytes), bytes.size());
+  EXPECT_LE(held_by(*segment_) - before, std::size_t{20} << 10);
+  std::vector<std::byte> more(ring_bytes(kRanks) + 1000, std::byte{9});
+  link(0).send(1, more);
+  std::vector<std::byte> got(more.size());
+  for (std::size_t at = 0; at < got.size(); link(0).end()) {
+    at += link(1).receive(0, std::span(got).subspan(at));
+  }
+  EXPECT_EQ(got, more);
+  EXPECT_LE(held_by(*segment_) - before, ring_bytes(kRanks) + 8192);
 }
 
 }  // namespace
