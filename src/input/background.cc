@@ -19,13 +19,18 @@ namespace {
 /// threads of a team keep theirs busy while they wait.
 constexpr int kThreadsPerOperation = 1;
 
+/// That of the thread, if it belongs to a Feeder or a WorkerPool.
+thread_local const std::stop_token* stop_of_thread = nullptr;
+
 // Waits for user code (a map function, a read) may be as long as that takes; a line now and then
 // tells who is waiting.
 constexpr auto kReportEvery = std::chrono::seconds(30);
 
 template <class Predicate>
 void wait_with_reports(Gate& gate, const Predicate& holds, const char* what) {
-  while (!gate.wait(holds, Deadline::after(kReportEvery))) {
+  const std::stop_token stop = stop_of_thread != nullptr ? *stop_of_thread : std::stop_token();
+  while (!gate.wait(holds, Deadline::after(kReportEvery), {}, stop)) {
+    stop_if_asked();
     log_warning("input: {} since {} s", what, std::chrono::seconds(kReportEvery).count());
   }
 }
@@ -33,6 +38,10 @@ void wait_with_reports(Gate& gate, const Predicate& holds, const char* what) {
 void never_throws(const Status&) {}
 
 }  // namespace
+
+void stop_if_asked() {
+  if (stop_of_thread != nullptr && stop_of_thread->stop_requested()) throw InputStopped();
+}
 
 struct Feeder::State {
   Gate gate;
@@ -49,6 +58,7 @@ Feeder::Feeder(std::size_t capacity, std::function<bool()> produce)
       "ls-input",
       [&state, capacity, produce = std::move(produce)](const std::stop_token& stop) {
         tensor::set_operator_threads(kThreadsPerOperation);
+        stop_of_thread = &stop;
         for (;;) {
           // Ended by the consumer, who takes an item or drops the feeder.
           const bool room =
@@ -114,6 +124,7 @@ WorkerPool::WorkerPool(int threads) : state_(std::make_unique<State>()) {
         "ls-map",
         [&state](const std::stop_token& stop) {
           tensor::set_operator_threads(kThreadsPerOperation);
+          stop_of_thread = &stop;
           // Ended by a job or by the end of the pool.
           while (state.gate.wait([&] { return state.count.load() > 0; }, Deadline::never(), {},
                                  stop)) {

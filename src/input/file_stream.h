@@ -1,6 +1,7 @@
 // ReaderStage: the elements of files, file after file.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -71,6 +72,7 @@ class ReaderStage final : public Transform<ReaderStage<T>, std::string, T> {
     FileAfterFile(StreamPtr<std::string> names, Open open)
         : names_(std::move(names)), open_(std::move(open)) {}
     std::optional<T> next() override {
+      stop_if_asked();
       while (open_next()) {
         try {
           if (std::optional<T> element = file_->next()) return element;
@@ -85,10 +87,13 @@ class ReaderStage final : public Transform<ReaderStage<T>, std::string, T> {
     Skipped skip(std::uint64_t count, Skip) override {
       Skipped skipped;
       while (skipped.places < count) {
+        stop_if_asked();
         try {
           if (!open_next()) break;
-          skipped.places += file_->skip(count - skipped.places);
-          if (skipped.places < count) file_.reset();
+          const std::uint64_t some = std::min(count - skipped.places, kSkippedAtOnce);
+          const std::uint64_t passed = file_->skip(some);
+          skipped.places += passed;
+          if (passed < some) file_.reset();
         } catch (const SystemError&) {  // what cannot be opened or read has one place
           skipped.count_lost_file();
           file_.reset();
@@ -101,6 +106,9 @@ class ReaderStage final : public Transform<ReaderStage<T>, std::string, T> {
     }
 
    private:
+    /// Places that are passed over between two looks at whether to stop.
+    static constexpr std::uint64_t kSkippedAtOnce = 64;
+
     /// False if there are no more files. One that cannot be opened is behind us when that is
     /// thrown.
     bool open_next() {

@@ -9,6 +9,13 @@
 
 namespace lockstep::detail {
 
+/// Thrown on a thread of a Feeder or of a WorkerPool that is being destroyed: nobody takes the
+/// element that the thread is making. It never reaches a consumer.
+struct InputStopped {};
+/// Throws InputStopped on such a thread. Every source of elements calls it before each element, so
+/// whatever a stage does with them ends within one element, also a search without an end.
+void stop_if_asked();
+
 /// Calls produce() on a thread of its own, ahead of the consumer by at most `capacity` items.
 /// produce() keeps the item itself, must not throw, and returns false when there are no more.
 ///
@@ -16,12 +23,12 @@ namespace lockstep::detail {
 class Feeder {
  public:
   Feeder(std::size_t capacity, std::function<bool()> produce);
-  /// Ends after the item that is being made.
+  /// Ends within the element that is being made: see stop_if_asked().
   ~Feeder();
   Feeder(const Feeder&) = delete;
   Feeder& operator=(const Feeder&) = delete;
 
-  /// False at the end. One thread at a time.
+  /// False at the end. One thread at a time. Throws InputStopped.
   bool wait_for_item();
   void taken() noexcept;
 
@@ -51,6 +58,7 @@ class WorkerPool {
   WorkerPool& operator=(const WorkerPool&) = delete;
 
   [[nodiscard]] std::shared_ptr<Job> submit(std::function<void()> work);
+  /// Throws InputStopped.
   void wait_for(const Job& job);
 
  private:

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/detail/background.h"
 #include "lockstep/detail/rows.h"
 #include "lockstep/error.h"
 #include "lockstep/nest.h"
@@ -147,6 +148,8 @@ class Stream {
         ++skipped.places;
       } catch (const SystemError&) {
         skipped.count_lost_file();
+      } catch (const InputStopped&) {
+        throw;
       } catch (...) {
         ++skipped.places;
       }

@@ -43,6 +43,7 @@ class ListStage final : public Source<T> {
    public:
     explicit Elements(std::shared_ptr<const std::vector<T>> all) : all_(std::move(all)) {}
     std::optional<T> next() override {
+      stop_if_asked();
       if (at_ == all_->size()) return std::nullopt;
       return (*all_)[at_++];
     }
@@ -85,6 +86,7 @@ class IndexedStage final : public Source<T> {
     Elements(std::int64_t count, std::function<T(std::int64_t)> element)
         : count_(count), element_(std::move(element)) {}
     std::optional<T> next() override {
+      stop_if_asked();
       if (at_ == count_) return std::nullopt;
       return element_(at_++);
     }
@@ -123,6 +125,7 @@ class GeneratorStage final : public Source<T> {
    public:
     explicit Elements(Next next) : next_(std::move(next)) {}
     std::optional<T> next() override {
+      stop_if_asked();
       if (!next_) return std::nullopt;
       std::optional<T> element = next_();
       if (!element) next_ = nullptr;  // what it holds is let go at once

@@ -333,6 +333,7 @@ class CacheStage final : public PassThrough<CacheStage<T>, T> {
    public:
     explicit Replayed(Elements all) : all_(std::move(all)) {}
     std::optional<T> next() override {
+      stop_if_asked();
       if (at_ == all_->size()) return std::nullopt;
       return copy_of((*all_)[at_++]);
     }
