@@ -41,7 +41,8 @@ struct SpinPolicy {
   static SpinPolicy for_computing_threads(int runnable, int cores) noexcept;
 };
 
-/// Cores this process may run on (its affinity mask, not the machine).
+/// Processors this process may run on (its affinity mask, not the machine). What a quota of its
+/// cgroup leaves of them is sys::usable_processors().
 int usable_cores() noexcept;
 
 class Gate {

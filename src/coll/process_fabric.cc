@@ -5,6 +5,7 @@
 
 #include "coll/lazy_connection.h"
 #include "coll/session_impl.h"
+#include "sys/topology.h"
 #include "transport/host_rings.h"
 #include "transport/stream.h"
 
@@ -91,7 +92,7 @@ std::unique_ptr<StreamLink> stream_link(const std::shared_ptr<Presence>& presenc
   setup.members = members;
   // A rank that waits for the network has nothing better to do, if it has a core of its own.
   setup.spin = SpinPolicy::for_computing_threads(
-      static_cast<int>(presence->roster().neighbours().size()), usable_cores());
+      static_cast<int>(presence->roster().neighbours().size()), sys::usable_processors());
   setup.path_patience = presence->dead_after();
   setup.gone = [presence, group](int who, const wire::Descriptor& operation, bool over) {
     return presence->missing(who, group, operation, over ? DataPath::over : DataPath::open);

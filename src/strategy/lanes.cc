@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "lockstep/error.h"
+#include "sys/topology.h"
 #include "tensor/operator_threads.h"
 
 namespace lockstep::detail {
@@ -16,7 +17,8 @@ constexpr std::chrono::seconds kStallReport(10);
 
 Lanes::Lanes(LaneOptions options)
     : options_(std::move(options)),
-      spin_(SpinPolicy::for_computing_threads(options_.count * options_.threads, usable_cores())) {
+      spin_(SpinPolicy::for_computing_threads(options_.count * options_.threads,
+                                              sys::usable_processors())) {
   for (int i = 0; i < count(); ++i) lanes_.push_back(std::make_unique<Lane>());
   for (int i = 1; i < count(); ++i) {
     lane(i).thread = start_thread(

@@ -130,6 +130,17 @@ int usable_cores() {
   return cores;
 }
 
+int usable_processors(int in_mask, double quota) noexcept {
+  return std::max(static_cast<int>(std::min(quota, static_cast<double>(in_mask))), 1);
+}
+
+int usable_processors() { return usable_processors(lockstep::usable_cores(), own_cpu_quota()); }
+
+double own_cpu_quota() {
+  static const double quota = cpu_quota(read_text("/proc/self/cgroup"));
+  return quota;
+}
+
 Status pin_this_thread(const CpuSet& cpus) {
   struct FreeSet {
     void operator()(cpu_set_t* set) const { CPU_FREE(set); }

@@ -58,6 +58,14 @@ class Topology {
 /// look at. If it cannot be looked at, the processors in the mask.
 int usable_cores();
 
+/// How many threads of this process can run at the same time, for SpinPolicy: `in_mask` processors,
+/// hardware threads included, and no more than `quota` pays for. A thread that polls on time that
+/// another one needs gets both of them throttled. At least one.
+int usable_processors(int in_mask, double quota) noexcept;
+/// The same of the mask of the calling thread and this process's quota, which is read once.
+int usable_processors();
+double own_cpu_quota();
+
 /// SystemError if the operating system refuses.
 Status pin_this_thread(const CpuSet& cpus);
 

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "sys/topology.h"
+
 namespace lockstep::transport {
 
 // Bytes on their way from one rank to another: a queue of spans, copied by the receiver. It has no
@@ -134,7 +136,7 @@ void MemoryGroup::leave(int rank) noexcept {
 
 MemoryLink::MemoryLink(std::shared_ptr<MemoryGroup> group, int rank)
     : BoardLink(group->members(), rank, group->gates(), group->generation().failure(),
-                SpinPolicy::for_threads(group->generation().ranks(), usable_cores())),
+                SpinPolicy::for_threads(group->generation().ranks(), sys::usable_processors())),
       group_(std::move(group)),
       generation_(group_->generation()) {
   for (int each = 0; each < size(); ++each) set_board(each, &group_->board(each));

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "sys/pages.h"
+#include "sys/topology.h"
 
 namespace lockstep::transport {
 namespace {
@@ -95,7 +96,8 @@ SpinPolicy ShmHost::spin_policy() const {
     for (int index = 0; index < ranks_; ++index) together |= header(index).cpus[word].load();
     cores += std::popcount(together);
   }
-  return SpinPolicy::for_computing_threads(ranks_, cores);
+  return SpinPolicy::for_computing_threads(ranks_,
+                                           sys::usable_processors(cores, sys::own_cpu_quota()));
 }
 
 std::shared_ptr<std::byte> ShmHost::allocate(std::size_t bytes) {

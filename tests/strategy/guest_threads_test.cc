@@ -87,6 +87,9 @@ class GuestThreads : public testing::Test {
 TEST_F(GuestThreads, TheOnlyReplicaOfAJobUsesTheMachine) {
   const bool told = std::getenv("OMP_NUM_THREADS") != nullptr;
   const int expected = told ? at::get_num_threads() : sys::usable_cores();
+  if (const char* cores = std::getenv("CORES_OF_THE_TEST")) {
+    EXPECT_EQ(expected, sys::usable_processors(std::atoi(cores), sys::own_cpu_quota()));
+  }
   MirroredStrategy mirrored;
   EXPECT_EQ(mirrored.run([] { return at::get_num_threads(); }).single(), expected);
   OneDeviceStrategy one(Device("CPU:0"));

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "sys/topology.h"
+
 namespace lockstep::mpi {
 namespace {
 
@@ -21,7 +23,7 @@ Group::Group(std::shared_ptr<Job> job, coll::GroupSpec spec, int rank)
     : job_(std::move(job)), spec_(std::move(spec)), rank_(rank) {
   const auto here = std::count(spec_.hosts.begin(), spec_.hosts.end(),
                                spec_.hosts[static_cast<std::size_t>(rank)]);
-  spin_ = SpinPolicy::for_threads(static_cast<int>(here), usable_cores());
+  spin_ = SpinPolicy::for_threads(static_cast<int>(here), sys::usable_processors());
   if (spec_.purpose == coll::Purpose::collectives) {
     comm_ = job_->open(spec_);
     return;
