@@ -90,7 +90,8 @@ class Gate {
   /// True once the predicate holds; false if the deadline passed or a stop was requested first.
   template <class Predicate>
   bool wait(Predicate&& holds, Deadline deadline, SpinPolicy spin = {}, std::stop_token stop = {}) {
-    if (poll(holds, spin)) return true;
+    // Before the barrier, which interrupts every core that runs a thread of this process.
+    if (poll(holds, spin) || holds()) return true;
     const std::stop_callback wake_on_stop(stop, [this] { wake_all(); });
     const Sleeper registered(*this);
     barrier_on_all();
@@ -101,6 +102,9 @@ class Gate {
       if (!sleep(seen, deadline)) return holds();
     }
   }
+
+  /// Whether a waiter has ended its polling.
+  [[nodiscard]] bool has_sleepers() const noexcept { return sleepers_.load() != 0; }
 
  private:
   struct Sleeper {

@@ -32,6 +32,20 @@ TEST(Gate, PredicateThatHoldsNeedsNoTime) {
   }
 }
 
+TEST(Gate, PredicateThatHoldsIsSeenBeforeTheSleep) {
+  for (const SpinPolicy spin : kPolicies) {
+    Gate gate;
+    bool asleep = true;
+    EXPECT_TRUE(gate.wait(
+        [&] {
+          asleep = gate.has_sleepers();
+          return true;
+        },
+        far_away(), spin));
+    EXPECT_FALSE(asleep) << "a waiter that sleeps interrupts every other core first";
+  }
+}
+
 TEST(Gate, GivesUpAtTheDeadlineNotBefore) {
   Gate gate;
   for (const SpinPolicy spin : kPolicies) {
@@ -53,7 +67,7 @@ TEST(Gate, LooksOnceMoreAfterTheDeadline) {
   // The change may come together with the deadline: the last look decides.
   Gate gate;
   int looks = 0;
-  EXPECT_TRUE(gate.wait([&] { return ++looks == 2; }, Deadline::at(Time(0ns))));
+  EXPECT_TRUE(gate.wait([&] { return ++looks == 3; }, Deadline::at(Time(0ns))));
 }
 
 TEST(Gate, NotifyWakesTheWaiter) {
