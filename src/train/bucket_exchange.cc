@@ -90,6 +90,7 @@ class BucketExchange : public GradientExchange {
     if (is_first) plan(gathered);
     sender_->set_call_site(gathered.here);
     if (!overlaps_ || is_first) {
+      sender_->set_scale(gathered.scale);
       for (int r = 0; r < core_.replicas(); ++r) {
         flag_->write(r, gathered.changed[static_cast<std::size_t>(r)]);
       }
@@ -99,7 +100,10 @@ class BucketExchange : public GradientExchange {
     used_ = used_anywhere(gathered);
     reduce_sparse();
     sender_->finish();
-    const bool changed = flag_->is_set(workers(), gathered.changed);
+    const bool changed = flag_->is_set(workers(), gathered.changed, gathered.scale);
+    // What was sent during backward had left before this apply(). All buckets of a step have one
+    // name, so the next step's compare it.
+    sender_->set_scale(gathered.scale);
     begin_anew();
     return changed;
   }

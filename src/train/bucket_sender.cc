@@ -28,7 +28,9 @@ coll::Buffer part_of(const coll::Buffer& whole, const BucketSlice& slice) {
 
 BucketSender::BucketSender(detail::StrategyCore& core, const Buckets& buckets, LaneSlices slices,
                            coll::WireType wire)
-    : core_(core), buckets_(buckets), slices_(std::move(slices)), wire_(wire) {}
+    : core_(core), buckets_(buckets), slices_(std::move(slices)), wire_(wire) {
+  set_scale({});
+}
 
 BucketSender::~BucketSender() { drain(); }
 
@@ -37,17 +39,26 @@ void BucketSender::set_call_site(Here here) {
   here_ = here;
 }
 
-coll::CallOptions BucketSender::call(const Bucket& bucket) const {
-  coll::CallOptions options = workers().call("gradients", {}, bucket.description());
-  if (bucket.layout().dtype == at::kFloat) options.wire = wire_;
+void BucketSender::set_scale(const std::string& scale) {
+  const std::string added = scale.empty() ? "" : ", " + scale;
+  std::string name = "gradients" + added;
+  if (name == name_) return;
+  name_ = std::move(name);
+  descriptions_.clear();
+  for (const auto& bucket : buckets_) descriptions_.push_back(bucket->description() + added);
+}
+
+coll::CallOptions BucketSender::call(std::size_t bucket) const {
+  coll::CallOptions options = workers().call(name_, {}, descriptions_[bucket]);
+  if (buckets_[bucket]->layout().dtype == at::kFloat) options.wire = wire_;
   return options;
 }
 
 void BucketSender::send_full() {
   const MutexLock lock(mutex_);
   while (next_ < buckets_.size() && buckets_[next_]->is_full()) {
+    coll::CallOptions options = call(next_);
     const Bucket& bucket = *buckets_[next_++];
-    coll::CallOptions options = call(bucket);
     options.background = true;
     works_.push_back(workers().session().start_all_reduce(Op::sum, bucket.inputs(), bucket.sum(),
                                                           options, here_));
@@ -76,7 +87,7 @@ void BucketSender::reduce_slices(int lane, Here here) {
     for (const coll::ConstBuffer& each : bucket.inputs()) inputs.push_back(part_of(each, slice));
     const std::span<const coll::ConstBuffer> each_replica = inputs.span();
     workers().session(lane).all_reduce(Op::sum, each_replica, part_of(bucket.sum(), slice),
-                                       call(bucket), here);
+                                       call(slice.bucket), here);
   }
 }
 

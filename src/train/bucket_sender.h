@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #include "base/mutex.h"
@@ -35,6 +36,8 @@ class BucketSender {
 
   /// What messages about buckets sent during backward name: where the user wrote the last apply().
   void set_call_site(Here here);
+  /// What scales the step (step_scale.h). Workers whose buckets have another one get a Mismatch.
+  void set_scale(const std::string& scale);
 
   void send_full();
   /// Sends the rest of the buckets, full or not. How many have been sent is different on each
@@ -50,13 +53,15 @@ class BucketSender {
 
  private:
   [[nodiscard]] detail::Workers& workers() const noexcept { return *core_.workers(); }
-  [[nodiscard]] coll::CallOptions call(const Bucket& bucket) const;
+  [[nodiscard]] coll::CallOptions call(std::size_t bucket) const;
   void reduce_slices(int lane, Here here);
 
   detail::StrategyCore& core_;
   const Buckets& buckets_;
   LaneSlices slices_;
   coll::WireType wire_;
+  std::string name_;                       // of all buckets, for the comparison
+  std::vector<std::string> descriptions_;  // by bucket, for messages
 
   Mutex mutex_;
   std::size_t next_ GUARDED_BY(mutex_) = 0;  // bucket to be sent

@@ -35,14 +35,15 @@ void ChangeFlag::write(int replica, bool changed) {
   }
 }
 
-bool ChangeFlag::is_set(detail::Workers& workers, const std::vector<bool>& changed) const {
+bool ChangeFlag::is_set(detail::Workers& workers, const std::vector<bool>& changed,
+                        const std::string& scale) const {
   if (place_) {
     const Tensor& sum = flags_.front();
     const auto* bytes = static_cast<const char*>(sum.data_ptr());
     return std::any_of(bytes, bytes + sum.nbytes(), [](char byte) { return byte != 0; });
   }
   std::int64_t count = std::count(changed.begin(), changed.end(), true);
-  workers.sum(std::span(&count, 1), "changed parameters");
+  workers.sum(std::span(&count, 1), "changed parameters, " + scale);
   return count > 0;
 }
 

@@ -31,8 +31,10 @@ class ChangeFlag {
   /// Whether something other than the optimizer has changed the parameters of a local replica.
   void write(int replica, bool changed);
   /// A collective if no bucket had room: all workers call it. `changed` has what write() was given
-  /// for each local replica. True if it was true for any replica of any worker.
-  [[nodiscard]] bool is_set(detail::Workers& workers, const std::vector<bool>& changed) const;
+  /// for each local replica. True if it was true for any replica of any worker. The collective
+  /// compares `scale` (step_scale.h).
+  [[nodiscard]] bool is_set(detail::Workers& workers, const std::vector<bool>& changed,
+                            const std::string& scale) const;
 
   /// The bytes that the flag adds to this bucket.
   [[nodiscard]] std::int64_t bytes_in(std::size_t bucket) const;

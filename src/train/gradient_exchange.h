@@ -29,6 +29,7 @@ struct Gathered {
   /// By local replica: whether something other than the optimizer has changed its parameters.
   std::vector<bool> changed;
   Here here = Here::now();  // where the user wrote apply()
+  std::string scale = {};   // what all workers must scale the step by (step_scale.h)
 };
 
 class GradientExchange {

@@ -7,6 +7,7 @@
 #include "base/type_name.h"
 #include "train/given_gradients.h"
 #include "train/optimizer_core.h"
+#include "train/step_scale.h"
 
 namespace lockstep {
 
@@ -74,8 +75,9 @@ StepResult Optimizer::apply(ReplicaContext& replica, const ApplyOptions& options
   require_own(replica);
   core_->check_complete(index_);
   const detail::Verb verb("apply", here);
-  replica.merge_at(here, [core = core_.get(), &options, here](Strategy&) {
-    core->reduce_gradients(here);
+  const std::optional<std::int64_t> batch = replica.state().global_batch_size;
+  replica.merge_at(here, [core = core_.get(), &options, batch, here](Strategy&) {
+    core->reduce_gradients(here, train::describe_scale(core->optimizer(0), options, batch));
     core->step(options);
   });
   return core_->result();  // which stays until all replicas meet again
@@ -107,8 +109,9 @@ Tensor Optimizer::apply(ReplicaContext& replica, const std::function<Tensor()>& 
     }
     core_->check_complete(index_);
     const detail::Verb verb("apply", here);
-    replica.merge_at(here, [core = core_.get(), here](Strategy&) {
-      core->reduce_gradients(here);
+    const std::optional<std::int64_t> batch = replica.state().global_batch_size;
+    replica.merge_at(here, [core = core_.get(), batch, here](Strategy&) {
+      core->reduce_gradients(here, train::describe_scale(core->optimizer(0), {}, batch));
       core->bind_own_gradients();
       core->require_finite(OptimizerCore::When::in_step);
     });

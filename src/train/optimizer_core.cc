@@ -11,6 +11,7 @@
 #include "train/known_optimizers.h"
 #include "train/non_finite.h"
 #include "train/one_pass_step.h"
+#include "train/step_scale.h"
 
 namespace lockstep::detail {
 
@@ -129,9 +130,10 @@ tensor::ReplicaGenerator* OptimizerCore::step_generator(int index) {
   return generator.get();
 }
 
-void OptimizerCore::reduce_gradients(Here here) {
+void OptimizerCore::reduce_gradients(Here here, std::string scale) {
   train::Gathered gathered;
   gathered.here = here;
+  gathered.scale = std::move(scale);
   gathered.used.assign(parameters_.variables.size(), false);
   for (int p = 0; p < parameters_.count(); ++p) {
     for (int r = 0; r < copies(); ++r) {
@@ -345,7 +347,8 @@ void OptimizerCore::require_equal_if_changed() {
       std::count_if(watches_.begin(), watches_.end(),
                     [](const train::ParameterWatch& each) { return each.has_changed(); });
   if (Workers* workers = strategy_->workers()) {
-    workers->sum(std::span(&changed, 1), "changed parameters");
+    workers->sum(std::span(&changed, 1),
+                 "changed parameters, " + train::describe_scale(optimizer(0), {}, {}));
   }
   if (changed > 0) check_parameters(Compare::changed);
 }

@@ -84,7 +84,8 @@ class OptimizerCore {
 
   // By one thread, while the replicas wait.
 
-  void reduce_gradients(Here here);
+  /// `scale`: see step_scale.h.
+  void reduce_gradients(Here here, std::string scale);
   /// Of the last step.
   [[nodiscard]] const StepResult& result() const noexcept { return result_; }
   /// After reduce_gradients(): `.grad` becomes the sums. Each copy gets its own memory if the
@@ -145,6 +146,7 @@ class OptimizerCore {
   enum class Bound { no, yes };  // whether `.grad` is the sum already
   void take_step(Bound bound);
 
+  std::int64_t equal_after_ = 0;  // steps after which the parameters were last compared
   std::shared_ptr<StrategyCore> strategy_;
   std::vector<ParameterGroup> groups_;
   std::string type_;
