@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "bench/strategy/batch_norm_step.h"
+#include "bench/strategy/parameter_check.h"
 #include "bench/strategy/training_step.h"
 #include "bench/support/paired.h"
 #include "lockstep/lockstep.h"
@@ -131,6 +132,15 @@ void empty_run_8_threads(Targets& targets) {
   targets.add("empty_run_8_threads", result, 0.5);
 }
 
+// At most 0.3 of a step, so the default of GradientOptions::check_every, 100, costs at most 0.3 %.
+void parameter_check(Targets& targets) {
+  const PairedResult result = parameter_check_vs_step();
+  report("check of 25 M parameters", "a step of the same net", 1, result);
+  fmt::print("check_every = 100 costs {:.2f} % of the steps\n",
+             result.ours_seconds / result.other_seconds);
+  targets.add("parameter_check_vs_step", result, 1 / 0.3);
+}
+
 using MakeTrainer = std::function<std::unique_ptr<Trainer>()>;
 
 /// What is measured as one target.
@@ -185,6 +195,7 @@ int run(Memory memory) {
   Targets targets;
   overheads();
   empty_run_8_threads(targets);
+  parameter_check(targets);
   training(targets, memory, "mlp_2_replicas_vs_unconnected", NetKind::mlp, 10);
   training(targets, memory, "cnn_2_replicas_vs_unconnected", NetKind::cnn, 5);
   training(targets, memory,

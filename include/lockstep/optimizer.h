@@ -67,9 +67,10 @@ struct GradientOptions {
   /// Gradients of float32 between workers as 16 bits: half the bytes, rounded twice; other bits
   /// than without, and than with other layouts of replicas and workers.
   coll::WireType wire = coll::WireType::same;
-  /// Every so many steps all replicas compare their parameters; 0: never. Mismatch names the
-  /// replica and the first parameter that differ.
-  int check_every = 0;
+  /// Every so many steps all replicas compare their parameters; 0: never. Mismatch names the steps
+  /// since the last comparison, the first parameter that differs, which replicas have the same
+  /// value of it, and as culprits those that are unlike most others; of two, both.
+  int check_every = 100;
   NonFinite non_finite = NonFinite::allow;
 };
 

@@ -5,7 +5,8 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <map>
+#include <string>
+#include <vector>
 
 #include "strategy/meet_before_throwing.h"
 #include "strategy/variable_state.h"
@@ -15,13 +16,38 @@ namespace lockstep::detail {
 
 namespace {
 
-/// Where most copies agree: the first of those. Of as many, those of the lowest copy.
-std::size_t first_of_most(const std::vector<std::int64_t>& digests) {
-  std::map<std::int64_t, int> votes;
-  for (const std::int64_t digest : digests) ++votes[digest];
-  const auto fewer = [&](std::int64_t a, std::int64_t b) { return votes[a] < votes[b]; };
-  return static_cast<std::size_t>(std::max_element(digests.begin(), digests.end(), fewer) -
-                                  digests.begin());
+/// The replicas that have the same value of a parameter.
+struct DigestGroup {
+  std::int64_t digest = 0;
+  std::vector<int> replicas;
+};
+
+/// In the order of their first replicas.
+std::vector<DigestGroup> groups_of(const std::vector<std::int64_t>& digests) {
+  std::vector<DigestGroup> groups;
+  for (std::size_t r = 0; r < digests.size(); ++r) {
+    const auto same = [&](const DigestGroup& group) { return group.digest == digests[r]; };
+    auto found = std::find_if(groups.begin(), groups.end(), same);
+    if (found == groups.end()) found = groups.insert(found, {.digest = digests[r], .replicas = {}});
+    found->replicas.push_back(static_cast<int>(r));
+  }
+  return groups;
+}
+
+/// Groups beyond this are counted: with many replicas each may have a value of its own.
+constexpr std::size_t kMostGroups = 4;
+
+std::string text_of(const std::vector<DigestGroup>& groups) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(groups.size(), kMostGroups); ++i) {
+    const std::vector<int>& replicas = groups[i].replicas;
+    const bool one = replicas.size() == 1;
+    text += fmt::format("{}{} {} {} digest {:016x}", i == 0 ? "" : ", ",
+                        one ? "replica" : "replicas", fmt::join(replicas, ", "),
+                        one ? "has" : "have", static_cast<std::uint64_t>(groups[i].digest));
+  }
+  if (groups.size() <= kMostGroups) return text;
+  return text + fmt::format(" and {} more digests", groups.size() - kMostGroups);
 }
 
 }  // namespace
@@ -42,21 +68,29 @@ void OptimizerCore::check_parameters(Compare why) {
     if (parameters_.variables[p].state().on_read()) continue;  // each copy has its own value
     std::vector<std::int64_t> digests;
     for (std::size_t i = p; i < all.size(); i += count) digests.push_back(all[i]);
-    const std::size_t right = first_of_most(digests);
-    std::vector<int> wrong;
+    const std::vector<DigestGroup> groups = groups_of(digests);
+    if (groups.size() == 1) continue;
+    const auto smaller = [](const DigestGroup& a, const DigestGroup& b) {
+      return a.replicas.size() < b.replicas.size();
+    };
+    // Those that are unlike most others. If there is no majority, as of two, it may be any of them.
+    const auto most = std::max_element(groups.begin(), groups.end(), smaller);
+    const bool tied = std::any_of(most + 1, groups.end(), [&](const DigestGroup& group) {
+      return group.replicas.size() == most->replicas.size();
+    });
     std::vector<int> culprits;
     for (std::size_t c = 0; c < digests.size(); ++c) {
-      if (digests[c] == digests[right]) continue;
-      wrong.push_back(static_cast<int>(c));
-      const int worker = wrong.back() / copies();
+      if (!tied && digests[c] == most->digest) continue;
+      const int worker = static_cast<int>(c) / copies();
       if (culprits.empty() || culprits.back() != worker) culprits.push_back(worker);
     }
-    if (wrong.empty()) continue;
+    const DigestGroup& wrong = most == groups.begin() ? groups[1] : groups[0];
     meet_before_throwing(strategy_->workers());
     const std::string& name = parameters_.variables[p].name();
     const std::string where =
-        fmt::format("parameter {} of replica {} (worker {}) differs from replica {}'s", name,
-                    wrong.front(), culprits.front(), right);
+        fmt::format("parameter {} of replica {} (worker {}) differs from replica {}'s ({})", name,
+                    wrong.replicas.front(), wrong.replicas.front() / copies(),
+                    most->replicas.front(), text_of(groups));
     const char* const load =
         "Load weights into every copy on every worker, or into net[0] on the chief, and call "
         "sync_parameters() and sync_buffers() of the model on all workers";
@@ -76,11 +110,12 @@ void OptimizerCore::check_parameters(Compare why) {
           Code::data_loss, culprits);
     }
     throw Mismatch(
-        fmt::format("after {} steps {}: something other than the optimizer has written one of "
-                    "them, or the replicas' arithmetic differs",
-                    iterations(), where),
+        fmt::format("after {} steps {}. They parted within steps {} to {}: something other than "
+                    "the optimizer has written one of them, or the replicas' arithmetic differs",
+                    iterations(), where, std::min(equal_after_ + 1, iterations()), iterations()),
         Code::data_loss, culprits);
   }
+  equal_after_ = iterations();
 }
 
 }  // namespace lockstep::detail

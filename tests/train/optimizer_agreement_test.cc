@@ -1,6 +1,7 @@
 // What all replicas of all workers must be alike in, and find out together: the optimizers'
 // options, the parameters, and whether gradients are finite.
 #include <limits>
+#include <mutex>
 
 #include "tests/train/optimizer_fixtures.h"
 
@@ -79,9 +80,78 @@ TEST(OptimizerAgreement, AnotherGroupIsNamed) {
 TEST(OptimizerAgreement, AnotherGradientOptionIsNamed) {
   expect_found(
       [](Strategy& strategy, const std::vector<Variable>& variables, bool other) {
-        strategy.optimizer<torch::optim::SGD>(variables, rate(1), {.check_every = other ? 10 : 0});
+        strategy.optimizer<torch::optim::SGD>(variables, rate(1),
+                                              {.check_every = other ? 10 : 100});
       },
-      "worker 0 has check_every 0, worker 1 has check_every 10");
+      "worker 0 has check_every 100, worker 1 has check_every 10");
+}
+
+// --- what scales a step --------------------------------------------------------------------------
+
+/// Three steps, of which the second has other options on worker 1 alone.
+struct Scaled {
+  ApplyOptions apply = {};
+  std::optional<std::int64_t> batch = 16;
+  std::optional<double> rate = {};  // set before the step
+};
+
+void take_steps(MultiWorkerMirroredStrategy& strategy, Overlap overlap, const Scaled& other) {
+  const auto scope = strategy.scope();
+  const auto net = strategy.create<TwoLayers>();
+  const auto sgd = strategy.optimizer<torch::optim::SGD>(net, rate(0.1), {.overlap = overlap});
+  for (int step = 0; step < 3; ++step) {
+    const Scaled own = step == 1 && strategy.worker_index() == 1 ? other : Scaled{};
+    if (own.rate) sgd.set_learning_rate(*own.rate);
+    strategy.run(
+        RunOptions{.global_batch_size = own.batch},
+        [&](ReplicaContext& replica, TwoLayers& mine, Optimizer& optimizer) {
+          mine->forward(rows_of(0)).sum().backward();
+          optimizer.apply(replica, own.apply);
+        },
+        net, sgd);
+  }
+}
+
+void expect_scale_is_compared(const Scaled& other, const std::string& words) {
+  for (const Overlap overlap : {Overlap::never, Overlap::always}) {
+    SCOPED_TRACE(words + (overlap == Overlap::always ? ", during backward" : ", after backward"));
+    expect_every_worker_throws<Mismatch>(
+        {.workers = 2},
+        [&](MultiWorkerMirroredStrategy& strategy) { take_steps(strategy, overlap, other); },
+        [&](const Mismatch& error) { EXPECT_THAT(error.what(), HasSubstr(words)); });
+  }
+}
+
+TEST(OptimizerAgreement, WhatScalesAStepIsComparedInEachStep) {
+  expect_scale_is_compared({.apply = {.clip_global_norm = 1.5}}, "clip_global_norm 1.5");
+  expect_scale_is_compared({.apply = {.clip_grad_norm = 1.5}}, "clip_grad_norm 1.5");
+  expect_scale_is_compared({.batch = 32}, "batch 32");
+  expect_scale_is_compared({.batch = {}}, "batch 16");
+  expect_scale_is_compared({.rate = 0.3}, "lr 0.3");
+}
+
+TEST(OptimizerAgreement, OptionsThatScaleNothingMayDiffer) {
+  for (const Overlap overlap : {Overlap::never, Overlap::always}) {
+    run_workers({.workers = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+      const auto look = [](const GradientsAndVariables&) {};
+      take_steps(strategy, overlap, {.apply = {.global_norm = true, .inspect = look}});
+    });
+  }
+}
+
+TEST(OptimizerAgreement, TheRateOfGradientsByHandIsCompared) {
+  expect_every_worker_throws<Mismatch>(
+      {.workers = 2},
+      [](MultiWorkerMirroredStrategy& strategy) {
+        const auto scope = strategy.scope();
+        const Variable w = trainable("w", torch::ones({2}));
+        const auto sgd = strategy.optimizer<torch::optim::SGD>(std::vector{w}, rate(0.1));
+        if (strategy.worker_index() == 1) sgd.set_learning_rate(0.3);
+        const auto ones = strategy.distribute_values_from_function(
+            [](const ValueContext&) { return torch::ones({2}); });
+        sgd.distributed_apply(strategy, {{ones, w}});
+      },
+      [](const Mismatch& error) { EXPECT_THAT(error.what(), HasSubstr("lr 0.3")); });
 }
 
 // --- parameters ----------------------------------------------------------------------------------
@@ -119,6 +189,53 @@ void expect_named(int diverged) {
 
 TEST(OptimizerAgreement, EveryWorkerNamesTheOneThatDiverged) {
   for (const int diverged : {0, 1, 2}) expect_named(diverged);
+}
+
+/// A hundred steps with the default options. The last worker writes to its copy in step 60, in a
+/// way that no counter of libtorch shows. What every worker says.
+std::string found_by_default(int workers) {
+  std::string found;
+  std::mutex mutex;
+  expect_every_worker_throws<Mismatch>(
+      {.workers = workers},
+      [&](MultiWorkerMirroredStrategy& strategy) {
+        const auto scope = strategy.scope();
+        const auto net = strategy.create<TwoLayers>();
+        const auto sgd = strategy.optimizer<torch::optim::SGD>(net, rate(0.001));
+        for (int i = 0; i < 101; ++i) {
+          strategy.run(
+              [&](ReplicaContext& replica, TwoLayers& own, Optimizer& optimizer) {
+                own->forward(rows_of(0)).sum().backward();
+                optimizer.apply(replica);
+                if (i == 60 && strategy.worker_index() == workers - 1) own->b->weight.data()[0] = 7;
+              },
+              net, sgd);
+          EXPECT_LT(i, 99) << "the difference was not found";
+        }
+      },
+      [&](const Mismatch& error) {
+        EXPECT_EQ(error.code(), Code::data_loss);
+        const std::lock_guard lock(mutex);
+        found = error.what();
+        if (workers > 2) {
+          EXPECT_EQ(error.culprits(), std::vector<int>{workers - 1});
+        } else {
+          EXPECT_EQ(error.culprits(), (std::vector<int>{0, 1}));
+        }
+      });
+  return found;
+}
+
+TEST(OptimizerAgreement, ParametersAreComparedEveryHundredStepsByDefault) {
+  EXPECT_THAT(
+      found_by_default(3),
+      AllOf(HasSubstr("They parted within steps 1 to 100"), HasSubstr("b.weight of replica 2"),
+            HasSubstr("replicas 0, 1 have digest "), HasSubstr("replica 2 has digest ")));
+  // Of two nobody knows which is right.
+  EXPECT_THAT(
+      found_by_default(2),
+      AllOf(HasSubstr("They parted within steps 1 to 100"), HasSubstr("b.weight of replica"),
+            HasSubstr("replica 0 has digest "), HasSubstr("replica 1 has digest ")));
 }
 
 // --- gradients that are not finite ---------------------------------------------------------------
