@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "coll/control_channel.h"
 #include "coll/group_spec.h"
+#include "transport/left_group.h"
 #include "transport/mismatch.h"
 
 namespace lockstep::coll {
@@ -470,21 +471,16 @@ Status Control::missing(int peer, std::uint64_t group, const wire::Descriptor& o
                         DataPath path) const {
   const auto next = first_missed(peer, group);
   if (!next) return {};
-  std::string how;
+  transport::LeftGroup left{.peer = peer, .rank = rank_};
   if (operation.sequence >= *next) {
-    how = *next > 1 ? fmt::format("has left the group after operation {}", *next - 1)
-                    : "has left the group";
+    left.finished_at = *next - 1;
+    if (*next > 1) left.how = fmt::format("after operation {}", *next - 1);
   } else if (path == DataPath::over) {
-    how = "has left the group and its connection broke before all its bytes arrived";
+    left.how = "and its connection broke before all its bytes arrived";
   } else {
     return {};
   }
-  return {ErrorKind::peer_lost,
-          Code::unavailable,
-          fmt::format("rank {} {} (its session was closed), but rank {} needs it for operation {}: "
-                      "{}",
-                      peer, how, rank_, operation.sequence, wire::describe(operation)),
-          {peer}};
+  return transport::left_group(left, operation);
 }
 
 }  // namespace lockstep::coll

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "coll/narrowed_call.h"
+#include "transport/left_group.h"
 
 namespace lockstep::coll {
 namespace {
@@ -237,15 +238,8 @@ bool Executor::never_comes(int peer) const {
 }
 
 Status Executor::has_left(int peer, const wire::Descriptor& descriptor) const {
-  return {
-      ErrorKind::peer_lost,
-      Code::unavailable,
-      fmt::format(
-          "rank {} has left the group (its session was closed), but rank {} needs it for operation "
-          "{}: {}",
-          end_.member(peer), end_.member(end_.rank()), descriptor.sequence,
-          wire::describe(descriptor)),
-      {end_.member(peer)}};
+  return transport::left_group({.peer = end_.member(peer), .rank = end_.member(end_.rank())},
+                               descriptor);
 }
 
 /// Generation ranks the operation waits for: those that have not arrived, else the peer it is stuck

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/cache_line.h"
+#include "transport/left_group.h"
 #include "transport/mismatch.h"
 
 namespace lockstep::transport {
@@ -209,14 +210,12 @@ void BoardLink::notice_disagreement() {
 }
 
 void BoardLink::report_left(int peer) {
-  const auto request = own().request(sequence_);
-  fail({ErrorKind::peer_lost,
-        Code::unavailable,
-        fmt::format("rank {} has left the group (its session was closed), but rank {} needs it for "
-                    "operation {}: {}",
-                    member(peer), member(rank_), sequence_,
-                    request ? wire::describe(*request) : "?"),
-        {member(peer)}});
+  const Board* theirs = board(peer);
+  LeftGroup left{.peer = member(peer), .rank = member(rank_)};
+  if (theirs != nullptr) left.finished_at = theirs->ledger.begun.load(std::memory_order_acquire);
+  wire::Descriptor unknown;
+  unknown.sequence = sequence_;
+  fail(left_group(left, own().request(sequence_).value_or(unknown)));
 }
 
 void BoardLink::report_mismatch() {

@@ -264,9 +264,10 @@ TEST(Failure, APeerThatLeavesIsNamed) {
     EXPECT_FALSE(thrown[1]);
     thrown.erase(thrown.begin() + 1);
     const PeerLost e = same_everywhere<PeerLost>(thrown);
-    EXPECT_EQ(e.code(), Code::unavailable);
+    EXPECT_EQ(e.code(), Code::failed_precondition);
     EXPECT_THAT(e.culprits(), ElementsAre(1));
     EXPECT_THAT(e.what(), HasSubstr("rank 1 has left the group"));
+    EXPECT_THAT(e.what(), HasSubstr("it finished at operation 1, this rank asked for 2"));
     EXPECT_THAT(e.what(), HasSubstr("all_reduce sum float32[10000]"));
   }
 }

@@ -34,7 +34,7 @@ class ClosedParents : public testing::TestWithParam<Direction> {
   static void expect_left(const std::exception_ptr& thrown, int rank) {
     const PeerLost* e = as<PeerLost>(thrown);
     ASSERT_NE(e, nullptr) << "another kind, or nothing";
-    EXPECT_EQ(e->code(), Code::unavailable);
+    EXPECT_EQ(e->code(), Code::failed_precondition);
     EXPECT_THAT(e->culprits(), ElementsAre(rank));
     EXPECT_THAT(e->what(), HasSubstr("rank 1 has left the group (its session was closed), but "
                                      "rank 2 needs it for operation 1: send_receive float32[3]"));

@@ -1,10 +1,9 @@
 #include "engines/mpi/group.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "sys/topology.h"
+#include "transport/left_group.h"
 
 namespace lockstep::mpi {
 namespace {
@@ -69,13 +68,8 @@ void Group::look_for_the_gone() {
       done_there = 0;
     }
     if (!done_there || *done_there >= current_->sequence) continue;
-    job_->fail(
-        {ErrorKind::peer_lost,
-         Code::unavailable,
-         fmt::format("rank {} has left the group (its session was closed), but rank {} "
-                     "needs it for operation {}: {}",
-                     member(peer), member(rank_), current_->sequence, wire::describe(*current_)),
-         {member(peer)}});
+    job_->fail(transport::left_group(
+        {.peer = member(peer), .rank = member(rank_), .finished_at = done_there}, *current_));
     return;
   }
 }
