@@ -43,7 +43,8 @@ enum class HostOrder {
 
 struct SlurmOptions {
   std::map<std::string, int> jobs = {};  // tasks of each; default: all are workers
-  int port_base = 8888;                  // task k of a host listens at port_base + k
+  /// Task k of a host listens at port_base + k. Default: LOCKSTEP_PORT_BASE, else 8888.
+  std::optional<int> port_base = {};
   std::optional<int> tasks_per_node = {};
   std::optional<int> gpus_per_node = {};  // default: as many as CUDA_VISIBLE_DEVICES lists
   std::optional<int> gpus_per_task = {};  // default: gpus_per_node / the most tasks of a node

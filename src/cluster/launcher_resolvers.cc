@@ -7,6 +7,7 @@
 #include "cluster/launchers.h"
 #include "cluster/text.h"
 #include "lockstep/error.h"
+#include "sys/own_process.h"
 
 namespace lockstep {
 namespace {
@@ -15,10 +16,15 @@ using cluster::Claim;
 
 /// Alike for all ranks of a job on this host, and another one for the next job: the launcher's id
 /// of the job, else the process that started the ranks. (PMI_ID and PMIX_ID are of one rank.)
+/// MPICH's hydra gives no id, and the rank may have been started through a shell: hydra's own process
+/// on this host is the one that all ranks have in common.
 std::string job_name(const EnvironmentView& variables, const Claim& claim) {
   const char* prefix = claim.source == "Open MPI" ? "openmpi" : "mpich";
   const auto id = cluster::find_variable(variables, {"PMIX_NAMESPACE", "PMI_JOBID"});
-  if (!id) return fmt::format("{}-parent-{}", prefix, getppid());
+  if (!id) {
+    const pid_t hydra = sys::ancestor_named("hydra_pmi_proxy");
+    return fmt::format("{}-parent-{}", prefix, hydra > 0 ? hydra : getppid());
+  }
   return cluster::meeting_name(prefix, id->text);
 }
 

@@ -61,9 +61,9 @@ void check_options(const SlurmOptions& options) {
   const auto positive = [](const char* name, int value) {
     if (value < 1) throw InvalidUsage(fmt::format("SlurmOptions::{} is {}", name, value));
   };
-  if (options.port_base < 1 || options.port_base > 65535) {
+  if (options.port_base && (*options.port_base < 1 || *options.port_base > 65535)) {
     throw InvalidUsage(
-        fmt::format("SlurmOptions::port_base is {}; a port is 1 to 65535", options.port_base));
+        fmt::format("SlurmOptions::port_base is {}; a port is 1 to 65535", *options.port_base));
   }
   if (options.tasks_per_node) positive("tasks_per_node", *options.tasks_per_node);
   for (const auto& [name, tasks] : options.jobs) positive("jobs", tasks);
@@ -119,6 +119,14 @@ void check_own_host(const EnvironmentView& variables, int rank, const std::strin
                   rank, host, cluster::printable(*own)));
 }
 
+/// Two steps on the same nodes need different ports, and only who starts them knows.
+int port_base_of(const EnvironmentView& variables, const SlurmOptions& options) {
+  constexpr int kDefault = 8888;
+  if (options.port_base) return *options.port_base;
+  const auto given = cluster::find_variable(variables, {"LOCKSTEP_PORT_BASE"});
+  return given ? cluster::number_of(*given, {.lowest = 1, .highest = 65535}) : kDefault;
+}
+
 /// Of a step on one node, which may run beside others; empty if Slurm does not say which it is.
 std::string meeting_of(const EnvironmentView& variables, int port_base) {
   const auto job = cluster::find_variable(variables, {"SLURM_JOB_ID", "SLURM_JOBID"});
@@ -157,23 +165,24 @@ SlurmResolver::SlurmResolver(SlurmOptions options, const EnvironmentView& variab
   }
   if (options.jobs.empty()) options.jobs = {{"worker", claim->size}};
 
+  const int port_base = port_base_of(variables, options);
   std::vector<std::string> addresses;
   int most = 0;
   for (const Host& host : hosts) {
     most = std::max(most, host.tasks);
-    if (host.tasks - 1 > 65535 - options.port_base) {
+    if (host.tasks - 1 > 65535 - port_base) {
       throw ConfigError(fmt::format("node {} has {} tasks, and ports from {} on do not suffice",
-                                    host.name, host.tasks, options.port_base));
+                                    host.name, host.tasks, port_base));
     }
     for (int k = 0; k < host.tasks; ++k) {
       if (static_cast<int>(addresses.size()) == claim->rank) {
         check_own_host(variables, claim->rank, host.name);
         local_id_ = k;
       }
-      addresses.push_back(fmt::format("{}:{}", host.name, options.port_base + k));
+      addresses.push_back(fmt::format("{}:{}", host.name, port_base + k));
     }
   }
-  if (hosts.size() == 1 && tasks > 1) meeting_ = meeting_of(variables, options.port_base);
+  if (hosts.size() == 1 && tasks > 1) meeting_ = meeting_of(variables, port_base);
   gpus_per_task_ = gpus_per_task_of(variables, options, most);
 
   std::map<std::string, JobTasks> jobs;

@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <deque>
+#include <filesystem>
 #include <string_view>
 
 #include "lockstep/error.h"
@@ -24,20 +26,69 @@ std::string quoted(const std::string& path) {
   return text + "'";
 }
 
+bool is_ours_or_roots(const struct stat& file) {
+  return file.st_uid == ::geteuid() || file.st_uid == 0;
+}
+
+/// Nobody but this user and root can put something else in the place of a link in that directory.
+bool is_fixed(const struct stat& link, const struct stat& directory) {
+  const bool is_shared = (directory.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+  const bool is_sticky = (directory.st_mode & S_ISVTX) != 0;
+  return is_ours_or_roots(link) && is_ours_or_roots(directory) && (!is_shared || is_sticky);
+}
+
+/// The path without symbolic links. ConfigError if others may turn one of them elsewhere. The files
+/// of a Secret volume of Kubernetes are links to links in a directory of root's.
+std::string without_links(const std::string& path) {
+  constexpr int kMostLinks = 16;
+  namespace fs = std::filesystem;
+  const fs::path whole = fs::absolute(path).relative_path();
+  std::deque<fs::path> left(whole.begin(), whole.end());
+  fs::path done = "/";
+  for (int links = 0; !left.empty();) {
+    const fs::path name = left.front();
+    left.pop_front();
+    if (name.empty() || name == ".") continue;
+    if (name == "..") {
+      done = done.parent_path();
+      continue;
+    }
+    const fs::path next = done / name;
+    struct stat file {};
+    struct stat directory {};
+    if (::lstat(next.c_str(), &file) != 0 || ::lstat(done.c_str(), &directory) != 0) {
+      const Status why = os_error(fmt::format("cannot open {}", path), errno);
+      throw ConfigError(why.message(), why.code());
+    }
+    if (!S_ISLNK(file.st_mode)) {
+      done = next;
+      continue;
+    }
+    if (!is_fixed(file, directory) || ++links > kMostLinks) {
+      throw ConfigError(
+          fmt::format("{0} leads through the symbolic link {1}, which others may turn elsewhere; "
+                      "name the file itself: readlink -f {2}",
+                      path, next.string(), quoted(path)),
+          Code::failed_precondition);
+    }
+    const fs::path target = fs::read_symlink(next);
+    if (target.is_absolute()) done = "/";
+    const fs::path names = target.relative_path();
+    left.insert(left.begin(), names.begin(), names.end());
+  }
+  return done.string();
+}
+
 Descriptor open_file(const std::string& path) {
   // Without O_NONBLOCK a pipe of that name would keep us waiting for a writer.
-  Descriptor file(retry_on_signal(
-      [&] { return ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK); }));
+  const auto open = [](const std::string& name) {
+    return Descriptor(retry_on_signal(
+        [&] { return ::open(name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK); }));
+  };
+  Descriptor file = open(path);
+  if (!file.valid() && errno == ELOOP) file = open(without_links(path));
   if (file.valid()) return file;
-  const int error = errno;
-  if (error == ELOOP) {
-    throw ConfigError(
-        fmt::format("{0} is a symbolic link, which others may turn elsewhere; name the file "
-                    "itself: readlink -f {1}",
-                    path, quoted(path)),
-        Code::failed_precondition);
-  }
-  const Status why = os_error(fmt::format("cannot open {}", path), error);
+  const Status why = os_error(fmt::format("cannot open {}", path), errno);
   throw ConfigError(why.message(), why.code());
 }
 

@@ -140,6 +140,16 @@ TEST(SlurmResolver, WorkersByDefault) {
   EXPECT_EQ(resolver.cuda_visible_devices(), std::nullopt);
 }
 
+/// Two steps on the same nodes need different ports, which the command that starts them can choose.
+TEST(SlurmResolver, ThePortIsTheEnvironmentsUnlessTheProgramSaysOne) {
+  Variables step = kStep;
+  step["LOCKSTEP_PORT_BASE"] = "9100";
+  EXPECT_EQ(SlurmResolver({}, view_of(step)).master(), "t02n43:9100");
+  EXPECT_EQ(SlurmResolver({.port_base = 1337}, view_of(step)).master(), "t02n43:1337");
+  step["LOCKSTEP_PORT_BASE"] = "70000";
+  EXPECT_THROW(SlurmResolver({}, view_of(step)), ConfigError);
+}
+
 TEST(SlurmResolver, JobsTakeRanksInAlphabeticalOrder) {
   const SlurmResolver resolver(
       {.jobs = {{"worker", 4}, {"ps", 1}}, .port_base = 1337, .rpc_layer = "grpc"}, view_of(kStep));

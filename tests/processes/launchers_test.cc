@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include "sys/posix_net.h"
 #include "tests/processes/cluster.h"
 #include "tests/processes/verdict.h"
+#include "tests/sys/temporary_directory.h"
 
 namespace lockstep::processes {
 namespace {
@@ -143,6 +146,30 @@ TEST(Mpirun, OfOpenMpi) {
 
 TEST(Mpirun, OfMpich) {
   expect_all_joined(under({"PMI_SIZE=3", "MPI_LOCALNRANKS=3"}, {"PMI_RANK", "MPI_LOCALRANKID"}));
+}
+
+/// A rank that is started through a shell has another parent than the others. Hydra's process on
+/// this host is their common one; here it is a script of that name.
+TEST(Mpirun, OfMpichBehindAShell) {
+  TemporaryDirectory directory;
+  const std::string hydra = directory.path() + "/hydra_pmi_proxy";
+  std::ofstream(hydra)
+      << "#!/bin/sh\n"
+         "for rank in 0 1 2; do\n"
+         "  PMI_RANK=$rank MPI_LOCALRANKID=$rank sh -c '\"$0\" \"$@\"; exit $?' \"$@\" &\n"
+         "done\n"
+         "wait\n";
+  ASSERT_EQ(::chmod(hydra.c_str(), 0700), 0);
+  ClusterOptions options{
+      .ranks = 1, .scenario = "exercise own", .environment = kNothingOfOurs, .wrappers = {{hydra}}};
+  options.environment.insert(options.environment.end(),
+                             {"PMI_SIZE=3", "MPI_LOCALNRANKS=3", "TEST_JOIN_MS=8000"});
+  ProcessCluster cluster(options);
+  const auto outcomes = cluster.finish(20s);
+  for (const int rank : {0, 1, 2}) {
+    EXPECT_THAT(outcomes[0].text,
+                HasSubstr(fmt::format("joined rank {} of 3 by shared memory", rank)));
+  }
 }
 
 /// What srun -N 1 -n 3 sets. Two steps of a job may run beside each other.

@@ -150,12 +150,30 @@ TEST_F(KeyFile, WrongContentIsRefusedAndNotShown) {
   EXPECT_THAT(refused(std::string(1000, 'a')), HasSubstr("1000 bytes"));
 }
 
-TEST_F(KeyFile, OnlyARegularFileItself) {
-  const std::string file = write(kHex);
+/// Files of a Secret volume of Kubernetes: key -> ..data/key, ..data -> ..2026_11_18, in a directory
+/// of mode 1777.
+TEST_F(KeyFile, BehindTheLinksOfASecretVolume) {
+  const std::string volume = directory_.path() + "/volume";
+  ASSERT_EQ(::mkdir(volume.c_str(), 0700), 0);
+  ASSERT_EQ(::chmod(volume.c_str(), 01777), 0);
+  ASSERT_EQ(::mkdir((volume + "/..2026_11_18").c_str(), 0755), 0);
+  ASSERT_EQ(::rename(write(kHex).c_str(), (volume + "/..2026_11_18/key").c_str()), 0);
+  ASSERT_EQ(::symlink("..2026_11_18", (volume + "/..data").c_str()), 0);
+  ASSERT_EQ(::symlink("..data/key", (volume + "/key").c_str()), 0);
+  EXPECT_EQ(JobKey::from_file(volume + "/key").to_text(), kHex);
+  // Without the sticky bit others could exchange the links.
+  ASSERT_EQ(::chmod(volume.c_str(), 0777), 0);
+  EXPECT_THAT(refusal([&] { (void)JobKey::from_file(volume + "/key"); }),
+              AllOf(HasSubstr("symbolic link"), HasSubstr("readlink -f")));
+}
+
+TEST_F(KeyFile, BehindLinksWithoutAnEnd) {
   const std::string link = directory_.path() + "/link";
-  ASSERT_EQ(::symlink(file.c_str(), link.c_str()), 0);
-  EXPECT_THAT(refusal([&] { (void)JobKey::from_file(link); }),
-              AllOf(HasSubstr(link), HasSubstr("symbolic link")));
+  ASSERT_EQ(::symlink("link", link.c_str()), 0);
+  EXPECT_THAT(refusal([&] { (void)JobKey::from_file(link); }), HasSubstr("symbolic link"));
+}
+
+TEST_F(KeyFile, OnlyARegularFile) {
   const std::string pipe = directory_.path() + "/pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_THAT(refusal([&] { (void)JobKey::from_file(pipe); }), HasSubstr("not a regular file"));

@@ -73,7 +73,7 @@ TEST_F(KeyTest, WhatIsWrongIsSaid) {
   EXPECT_THAT(refusal(path_), HasSubstr("/dev/urandom"));
   EXPECT_THAT(refusal(directory_.path()), HasSubstr("is not a regular file"));
   write_new_key(path_);
-  ASSERT_EQ(::symlink(path_.c_str(), (path_ + "-link").c_str()), 0);
+  ASSERT_EQ(::symlink((path_ + "-link").c_str(), (path_ + "-link").c_str()), 0);
   EXPECT_THAT(refusal(path_ + "-link"), HasSubstr("symbolic link"));
   ASSERT_EQ(::chmod(path_.c_str(), 0640), 0);
   EXPECT_THAT(refusal(path_), HasSubstr("chmod 600"));
