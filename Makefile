@@ -37,7 +37,7 @@ TORCH_HALF := ^(tensor|strategy|guest_threads.*|input|train|train_faults)(/|$$)
 
 .PHONY: help deps build test test-threads test-mistakes test-slow test-transports test-faults can-make-namespaces train stress same-bits chaos stranger format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input bench-peers bench-train \
         check check-format check-layers check-fuzz check-clang check-tidy check-ubsan check-asan check-asan-parsers check-tsan check-tsan-core \
-        check-torch check-clang-torch check-tidy-torch check-asan-torch check-tsan-torch check-blas check-mpi check-install
+        check-torch check-clang-torch check-tidy-torch check-asan-torch check-tsan-torch check-blas check-mpi check-launchers check-install
 
 help: ## This list
 	@echo "usage: make <target> [JOBS=$(JOBS)]"
@@ -186,6 +186,12 @@ check-mpi: deps ## MPI as an engine: its tests under mpirun, with every MPI that
 	cmake --preset dev
 	$(call CMAKE_BUILD,dev) --target mpi_tests
 	ctest --test-dir build/dev -L '^mpi$$' --output-on-failure --no-tests=error
+
+check-launchers: deps build/dev/build.ninja ## mpirun of Open MPI and MPICH, srun of a Slurm of one node, torchrun
+	@[ -n "$(SKIP_DEPS)" ] || scripts/install-deps --launchers \
+	  || { echo "make check-launchers: needs the launchers, see above"; exit 1; }
+	$(call CMAKE_BUILD,dev) --target rank_program
+	@scripts/check-launchers build/dev/tests/processes/rank_program
 
 check-install: build ## Install into a temporary prefix and build a foreign project against it
 	ctest --test-dir build/dev -L install --output-on-failure --no-tests=error
