@@ -6,6 +6,7 @@
 
 #include "base/env.h"
 #include "base/log.h"
+#include "sys/own_process.h"
 
 namespace lockstep::coll {
 
@@ -53,6 +54,14 @@ std::string first_difference(const std::string& rank_0, const std::string& own) 
   return {};
 }
 
+std::string double_claim(const wire::Hello& first, const wire::Hello& second) {
+  return fmt::format(
+      "that rank has joined already as {} (last in generation {}), and a second process claims it: "
+      "{} (last in generation {}); end one of them, or give each a rank of its own",
+      wire::describe_process(first), first.generation, wire::describe_process(second),
+      second.generation);
+}
+
 Status objection(const wire::Hello& caller, const wire::Hello& own, const JoinOptions& options,
                  const wire::Hello* taken) {
   const auto refused = [&](Code code, const std::string& why) {
@@ -60,11 +69,10 @@ Status objection(const wire::Hello& caller, const wire::Hello& own, const JoinOp
                   fmt::format("{} cannot join: {}", wire::describe(caller), why), {});
   };
   if (caller.library != own.library) {
-    return refused(
-        Code::failed_precondition,
-        fmt::format("it has version {}.{}.{} of lockstep, rank 0 {}.{}.{}", caller.library >> 16,
-                    caller.library >> 8 & 255, caller.library & 255, own.library >> 16,
-                    own.library >> 8 & 255, own.library & 255));
+    return refused(Code::failed_precondition,
+                   fmt::format("it has version {} of lockstep, rank 0 {} in {}",
+                               wire::version_text(caller.library), wire::version_text(own.library),
+                               sys::process_binary()));
   }
   if (caller.size != own.size) {
     return refused(Code::invalid_argument,
@@ -83,10 +91,12 @@ Status objection(const wire::Hello& caller, const wire::Hello& own, const JoinOp
     return refused(Code::invalid_argument, fmt::format("it was given other options; rank 0 has {}",
                                                        agreed_options(options)));
   }
-  if (caller.rank == 0) return refused(Code::already_exists, "rank 0 is the process it called");
+  if (caller.rank == 0) {
+    return refused(Code::already_exists,
+                   "rank 0 is the process it called: " + double_claim(own, caller));
+  }
   if (taken != nullptr) {
-    return refused(Code::already_exists, fmt::format("that rank has joined already as pid {} on {}",
-                                                     taken->pid, taken->host_name_text()));
+    return refused(Code::already_exists, double_claim(*taken, caller));
   }
   if (caller.arithmetic != own.arithmetic) {
     const std::string difference = fmt::format(

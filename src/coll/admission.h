@@ -17,6 +17,9 @@ std::string agreed_lines(const JoinOptions& options);
 /// as far as there are lines of rank 0.
 std::string first_difference(const std::string& rank_0, const std::string& own);
 
+/// What both processes are told, by which either can be found.
+std::string double_claim(const wire::Hello& first, const wire::Hello& second);
+
 /// ConfigError naming the difference if the one that calls was given something else than rank 0,
 /// whose own Hello and options these are; ok if it may join. `taken` is who has that rank already,
 /// null if nobody. Ranks that compute otherwise get a warning, unless they must not.

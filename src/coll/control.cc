@@ -197,6 +197,7 @@ void Control::handle(Peer& peer, const wire::FrameReader& frame) {
     case wire::FrameType::hello:
     case wire::FrameType::notice:
     case wire::FrameType::ready:
+    case wire::FrameType::accepted:
       break;  // refused by the channel
   }
 }

@@ -1,13 +1,18 @@
 // Door: listens at one address and lets in who says what it should.
 //
-// A caller has one greeting's time to send a Hello and costs a few hundred bytes until it has, and
-// what its guard takes (transport/tls.h). There are never more than some dozens of such callers,
-// half of them of one address: when one more comes the oldest has to go (of that address, if it has
-// its half) that has not shown yet that it knows the key, or the protocol where there is none. A
-// caller that says nothing is looked at ever more rarely, and of a crowd only some are let in at a
-// time (who has the key calls again), so that strangers cost little. At a Unix socket the caller
-// must be a process of the same user. Garbage, silence and strangers are logged at a limited rate
-// and disturb nobody.
+// A caller has five seconds to send a Hello and costs a few hundred bytes until it has, and what its
+// guard takes (transport/tls.h). At most 64 callers are unauthenticated at a time, and at most 32 of
+// one address have not proven that they know the key (without a key: sent the header of a Hello).
+// Every caller is read when it arrives and again before one of them has to go. Then the oldest goes
+// that has proven nothing. One that has proven the key is dropped only if its handshake takes long.
+// A caller that says nothing is read ever more rarely. In a crowd only callers that have something
+// to say at once are kept, and a few others, so that strangers cost little.
+//
+// A rank that is dropped calls again: whoever takes a Visitor answers with acknowledge() or with a
+// refusal, and a caller that gets neither has not been heard.
+//
+// At a Unix socket the caller must be a process of the same user. Garbage, silence and strangers
+// are logged at a limited rate and disturb nobody.
 //
 // Never blocks. One thread.
 #pragma once
@@ -28,6 +33,10 @@ namespace lockstep::coll {
 struct Visitor {
   std::unique_ptr<sys::Connection> connection;
   wire::Hello hello;
+
+  /// Tells the caller that its Hello was read and that the connection is kept. False if it does not
+  /// get through: close the connection, and the caller calls again.
+  [[nodiscard]] bool acknowledge() const;
 };
 
 class Door {
@@ -58,14 +67,24 @@ class Door {
     std::unique_ptr<Greeting> greeting;
     std::string host;
     Time since;
-    Time look;       // not before
-    Duration pause;  // between the next two looks
+    Time look;             // not before
+    Duration pause;        // between the next two looks
+    bool greeted = false;  // the Hello is whole: the greeting's payload
+    bool in_crowd = true;  // counted in crowd_
   };
   void accept(Time now);
   /// False if nobody waits. `let_in` were before.
   bool accept_one(int let_in, Time now);
-  /// For one more caller of that host.
-  void make_room(const std::string& host, Time now);
+  /// Reads what has arrived.
+  void hear(Caller& caller);
+  void hear_all(Time now);
+  /// It knows the key or, without one, how a Hello begins.
+  [[nodiscard]] bool has_proof(const Caller& caller) const;
+  /// Its handshake is done; without a key its Hello is whole.
+  [[nodiscard]] bool is_authenticated(const Caller& caller) const;
+  [[nodiscard]] bool is_full_for(const Caller& newcomer) const;
+  /// False if somebody would have to go who should stay.
+  bool make_room(const Caller& newcomer, Time now);
   void turn_away(const sys::Connection& caller, const std::string& why, Time now);
 
   std::unique_ptr<sys::Listener> listener_;
@@ -75,6 +94,7 @@ class Door {
   Time closed_until_{};
   double crowd_ = 0;  // callers of late that turned out to be strangers, or have said nothing
   Time crowd_at_{};
+  Time heard_all_{};
   std::string last_refusal_;
   Time quiet_until_{};
   int unsaid_ = 0;

@@ -50,8 +50,13 @@ bool Greeting::next() {
   if (!has_header_) {
     if (!fill(head_)) return false;
     if (const Status readable = wire::decode(head_, header_, wire::Check::crc32c); !readable.ok()) {
-      how_ = is_tls(head_) ? "it speaks TLS: it was started with a key, and this rank without"
-                           : readable.message();
+      foreign_version_ = wire::foreign_version(head_);
+      how_ = foreign_version_ ? fmt::format(
+                                    "it runs another version of lockstep, whose frames have "
+                                    "version {}; this rank's have {}",
+                                    *foreign_version_, wire::kFrameVersion)
+             : is_tls(head_) ? "it speaks TLS: it was started with a key, and this rank without"
+                             : readable.message();
       return false;
     }
     if (header_.type == wire::FrameType::data || header_.length > wire::kMaxControlPayload) {

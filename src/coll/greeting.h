@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -45,6 +46,8 @@ class Greeting {
   /// Nothing more will come; how() says why. A peer that refused has said so in a frame before.
   [[nodiscard]] bool over() const noexcept { return !how_.empty(); }
   [[nodiscard]] const std::string& how() const noexcept { return how_; }
+  /// The peer's version of frames, if that is why it is over.
+  [[nodiscard]] std::optional<int> foreign_version() const noexcept { return foreign_version_; }
   [[nodiscard]] std::string address() const { return connection_.peer(); }
 
  private:
@@ -60,6 +63,7 @@ class Greeting {
   std::size_t filled_ = 0;
   bool has_header_ = false;
   std::string how_;
+  std::optional<int> foreign_version_;
 };
 
 }  // namespace lockstep::coll

@@ -18,6 +18,7 @@
 #include "sys/address.h"
 #include "sys/host_identity.h"
 #include "sys/os_error.h"
+#include "sys/own_process.h"
 #include "sys/posix_net.h"
 #include "wire/abort.h"
 
@@ -37,7 +38,11 @@ constexpr auto kNoticeEvery = std::chrono::seconds(5);
 constexpr auto kLastWord = std::chrono::seconds(1);
 /// Words go around a host faster than between machines.
 constexpr Duration kSettleOnOneHost = std::chrono::milliseconds(20);
+/// A rank that waits for the next generation does not keep the one that is at work busy.
+constexpr Duration kCallRarely = std::chrono::milliseconds(400);
 constexpr std::size_t kMostRefusals = 4;  // told at the deadline
+/// A listener without a key that hangs up so often is not ours, or has a key.
+constexpr int kMostHangUps = 10;
 /// Begins a notice for a rank that is refused: what rank 0 was given follows, or the start of it.
 constexpr std::string_view kGiven = "rank 0 was given:\n";
 
@@ -58,6 +63,7 @@ JoiningProcess JoiningProcess::real(const JoinOptions& options) {
   return {.network = std::make_unique<sys::PosixNetwork>(
               sys::PosixNetwork::Patience{.listening = options.timeout, .connecting = kLookup}),
           .pid = static_cast<std::uint32_t>(::getpid()),
+          .started = sys::process_start(),
           .host = sys::host_identity(),
           .host_name = sys::host_name(),
           .incarnation = random_number(),
@@ -79,6 +85,7 @@ Joiner::Joiner(const JoinOptions& options, JoiningProcess process)
   own_.size = size();
   own_.replicas = options_.options.replicas;
   own_.pid = process.pid;
+  own_.started = process.started;
   own_.cluster = digest(fmt::format("{}|{}", size(), fmt::join(addresses_, ",")));
   own_.generation = last_generation_.load();
   own_.incarnation = process.incarnation;
@@ -169,8 +176,17 @@ void Joiner::open_doors() {
     doors_.push_back(
         std::make_unique<Door>(*network_, listening_address(options_.bind, entry), guard()));
   } else if (!entry.empty()) {
-    doors_.push_back(
-        std::make_unique<Door>(*network_, entry, is_unix(entry) ? Door::Guard() : guard()));
+    try {
+      doors_.push_back(
+          std::make_unique<Door>(*network_, entry, is_unix(entry) ? Door::Guard() : guard()));
+    } catch (const SystemError& error) {
+      if (error.code() != Code::invalid_argument || is_unix(entry)) throw;
+      throw SystemError(fmt::format("{}; if others reach this process through another address (a "
+                                    "Service of Kubernetes with a ClusterIP, NAT, a published port "
+                                    "of a container), set LOCKSTEP_BIND=0.0.0.0",
+                                    error.what()),
+                        error.code());
+    }
     if (doors_.back()->listener().is_loopback()) check_loopback(entry);
   } else if (local) {
     doors_.push_back(std::make_unique<Door>(*network_, own_name));
@@ -222,11 +238,18 @@ void Joiner::serve_doors() {
   const Time now = clock_.now();
   for (const auto& door : doors_) {
     while (auto visitor = door->next(now)) {
-      if (visitor->hello.purpose == Purpose::join) {
+      const wire::Hello& hello = visitor->hello;
+      if (hello.purpose == Purpose::join) {
         consider(std::move(*visitor));
-      } else {
-        visitors_.push_back(std::move(*visitor));
+        continue;
       }
+      // Data connections are acknowledged by the control thread, which may refuse them.
+      if (hello.purpose != Purpose::data && !visitor->acknowledge()) continue;
+      std::erase_if(visitors_, [&](const Visitor& earlier) {
+        return earlier.hello.purpose == hello.purpose && earlier.hello.group == hello.group &&
+               earlier.hello.incarnation == hello.incarnation;
+      });
+      visitors_.push_back(std::move(*visitor));
     }
   }
 }
@@ -236,24 +259,37 @@ void Joiner::serve_lines() {
     line.greeting->flush();
     // What follows after a rank is ready is its control plane's.
     while (!line.ready && line.greeting->next()) handle(rank, line);
-    if (!line.greeting->over()) continue;
-    if (own_.rank != 0 && !line.heard && own_.generation > 0) {
-      // It was about to leave the last generation, or had to make room: call_rank_0 tries again.
-      throw ConfigError("rank 0 hung up", Code::unavailable);
-    }
-    const bool may_want_key =
-        own_.rank != 0 && !line.heard && !protection_ && !is_unix(addresses_.front());
-    throw PeerLost(
-        fmt::format(
-            "{} died while joining{}: {}{}",
-            rank == 0 ? fmt::format("rank 0 at {}", options_.addresses.front())
-                      : wire::describe(line.hello),
-            // Only rank 0 knows.
-            own_.rank == 0 ? fmt::format(" ({} of {} present)", lines_.size() + 1, size()) : "",
-            line.greeting->how(),
-            may_want_key ? "; or it was started with a key, and this rank without" : ""),
-        Code::unavailable, {rank});
+    if (line.greeting->over()) lost(rank, line);
   }
+}
+
+void Joiner::lost(int rank, const Line& line) {
+  if (line.greeting->foreign_version()) {
+    throw ConfigError(
+        fmt::format("rank 0 at {} cannot be joined: {}; this rank has lockstep {} in {}: use the "
+                    "same version on all ranks",
+                    options_.addresses.front(), line.greeting->how(),
+                    wire::version_text(own_.library), sys::process_binary()),
+        Code::failed_precondition);
+  }
+  const bool unheard = own_.rank != 0 && !line.heard;
+  const bool open_to_all = !protection_ && !is_unix(addresses_.front());
+  if (unheard) ++hang_ups_;
+  if (unheard && (!open_to_all || own_.generation > 0 || hang_ups_ < kMostHangUps)) {
+    // It has not read the Hello: it was about to leave the last generation, or this call had to make
+    // room for another. call_rank_0 calls again.
+    throw ConfigError("rank 0 hung up", Code::unavailable);
+  }
+  throw PeerLost(
+      fmt::format(
+          "{} died while joining{}: {}{}",
+          rank == 0 ? fmt::format("rank 0 at {}", options_.addresses.front())
+                    : wire::describe(line.hello),
+          // Only rank 0 knows.
+          own_.rank == 0 ? fmt::format(" ({} of {} present)", lines_.size() + 1, size()) : "",
+          line.greeting->how(),
+          unheard ? "; or it was started with a key, and this rank without" : ""),
+      Code::unavailable, {rank});
 }
 
 void Joiner::handle(int rank, Line& line) {
@@ -268,7 +304,10 @@ void Joiner::handle(int rank, Line& line) {
         throw Timeout(fmt::format("{}: {}", abort.cause.message(), lack.what),
                       Code::deadline_exceeded, lack.ranks);
       }
-      const std::string difference = first_difference(given_, agreed_lines(options_));
+      std::string difference = first_difference(given_, agreed_lines(options_));
+      if (abort.cause.message().find("of lockstep, rank 0") != std::string::npos) {
+        difference = fmt::format("this rank runs {}", sys::process_binary());
+      }
       if (difference.empty()) raise(abort.cause);
       raise({abort.cause.kind(), abort.cause.code(),
              fmt::format("{}: {}", abort.cause.message(), difference), abort.cause.culprits()});
@@ -280,9 +319,13 @@ void Joiner::handle(int rank, Line& line) {
         given_ = text.substr(kGiven.size());
       } else {
         log_warning("{}", text);
+        rank_0_speaks();
       }
       return;
     }
+    case wire::FrameType::accepted:
+      rank_0_speaks();
+      return;
     case wire::FrameType::ready:
       line.ready = true;
       return;
@@ -295,6 +338,10 @@ void Joiner::handle(int rank, Line& line) {
     default:
       throw DataError(fmt::format("rank {} sent something that does not belong to joining", rank));
   }
+}
+
+void Joiner::rank_0_speaks() {
+  next_notice_ = std::max(next_notice_, clock_.now() + kNoticeEvery + kLastWord);
 }
 
 void Joiner::until(const std::function<bool()>& holds, const std::function<Lack()>& lack) {
@@ -375,12 +422,16 @@ void Joiner::consider(Visitor visitor) {
                              wire::describe(visitor.hello), own_.rank));
   }
   if (why.ok()) {
+    greeting->send(wire::FrameType::accepted, {});
     lines_[visitor.hello.rank] = {.connection = std::move(visitor.connection),
                                   .greeting = std::move(greeting),
                                   .hello = visitor.hello};
     return;
   }
   log_warning("{}", why.message());
+  if (taken != lines_.end() && why.code() == Code::already_exists) {
+    taken->second.greeting->send(wire::FrameType::notice, std::as_bytes(std::span(why.message())));
+  }
   if (refused_.size() == kMostRefusals) refused_.erase(refused_.begin());
   refused_.push_back(why.message());
   if (why.code() == Code::invalid_argument) {
@@ -449,12 +500,21 @@ void Joiner::reach_rank_0() {
 
 void Joiner::call_rank_0() {
   const Deadline own_deadline = deadline_;
+  Duration pause = kCallAgain;
   for (;;) {
     deadline_ = own_deadline;
     reach_rank_0();
     deadline_ = Deadline::after(own_deadline.time(), kLastWord);
-    const auto not_started = []() -> Lack {
-      return {"rank 0 has taken this rank in, and has not said since who is missing", {0}};
+    const auto not_started = [&]() -> Lack {
+      const auto rank0 = lines_.find(0);
+      if (rank0 != lines_.end() && rank0->second.heard) {
+        return {"rank 0 has taken this rank in, and has not said since who is missing", {0}};
+      }
+      if (!called_again_.empty()) return {called_again_, {0}};
+      return {fmt::format("rank 0 at {} has not answered the Hello of this rank{}",
+                          options_.addresses.front(),
+                          hang_ups_ > 0 ? fmt::format(" and hung up {} times", hang_ups_) : ""),
+              {0}};
     };
     try {
       until([&] { return static_cast<int>(rows_.size()) == size(); }, not_started);
@@ -462,13 +522,15 @@ void Joiner::call_rank_0() {
     } catch (const ConfigError& refusal) {
       // It has not left the generation yet in which we were together.
       if (refusal.code() != Code::unavailable) throw;
+      if (lines_[0].heard) called_again_ = refusal.what();
     } catch (const PeerLost&) {
       // Or was leaving it when we called.
       if (own_.generation == 0 || lines_[0].heard) throw;
     }
     lines_.clear();
     rows_.clear();
-    const Time again = clock_.now() + kCallAgain;
+    const Time again = clock_.now() + pause;
+    pause = std::min<Duration>(2 * pause, kCallRarely);
     until([&] { return clock_.now() >= again; }, not_started);
   }
   roster_.generation = rows_.front().generation;

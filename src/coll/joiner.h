@@ -38,7 +38,8 @@ struct Joined {
 struct JoiningProcess {
   std::unique_ptr<sys::Network> network;
   std::uint32_t pid = 0;
-  std::uint64_t host = 0;  // sys::host_identity()
+  std::uint32_t started = 0;  // in seconds since 1970
+  std::uint64_t host = 0;     // sys::host_identity()
   std::string host_name;
   std::uint64_t incarnation = 0;                     // no other process ever has it
   std::atomic<std::uint64_t>* generation = nullptr;  // its last one; outlives the joiner
@@ -69,7 +70,7 @@ class Joiner {
     std::unique_ptr<sys::Connection> connection;
     std::unique_ptr<Greeting> greeting;
     wire::Hello hello;
-    bool heard = false;  // it has said something
+    bool heard = false;  // it has said something: on other ranks that rank 0 keeps this line
     bool ready = false;
   };
 
@@ -99,6 +100,10 @@ class Joiner {
   void serve_doors();
   void serve_lines();
   void handle(int rank, Line& line);
+  /// Rank 0 will say who is missing: this rank need not log that it waits.
+  void rank_0_speaks();
+  /// Throws what the end of that line means.
+  [[noreturn]] void lost(int rank, const Line& line);
   void tell_everybody(const Status& why) noexcept;
   std::optional<Visitor> take_visitor(wire::Purpose purpose, int rank);
   /// Starts calling a rank.
@@ -126,6 +131,8 @@ class Joiner {
   std::map<int, Line> lines_;
   std::vector<Visitor> visitors_;
   std::vector<std::string> refused_;  // the last few
+  int hang_ups_ = 0;                  // of rank 0, before it had answered
+  std::string called_again_;          // what rank 0 said last to a rank that shall call again
   std::string given_;                 // what rank 0 was given, if it refuses this rank
   Roster roster_;
   std::vector<wire::Hello> rows_;  // of the roster, as they arrive

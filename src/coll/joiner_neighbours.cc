@@ -9,6 +9,7 @@
 #include "coll/joiner.h"
 #include "coll/meeting.h"
 #include "sys/descriptor_passing.h"
+#include "wire/abort.h"
 
 namespace lockstep::coll {
 namespace {
@@ -24,6 +25,14 @@ bool handed_over(sys::Connection& to, int descriptor) {
     return false;
   }
 }
+/// What it answered instead of taking the call.
+std::string refusal_in(const Greeting& greeting, int size) {
+  wire::Abort abort;
+  const bool readable = greeting.type() == wire::FrameType::abort &&
+                        wire::decode(greeting.payload(), size, abort).ok();
+  return readable ? abort.cause.message() : "it did not answer as a rank does";
+}
+
 std::optional<sys::Descriptor> taken_over(sys::Connection& from) {
   try {
     return sys::receive_descriptor(from);
@@ -68,16 +77,19 @@ std::unique_ptr<sys::Connection> Joiner::call(const std::string& address, int ra
           greeting = std::make_unique<Greeting>(*connection);
           greeting->send(hello);
         }
-        const bool sent = greeting->flush();
+        const bool answered = greeting->flush() && greeting->next();
+        if (answered && greeting->type() == wire::FrameType::accepted) return true;
         const Status broken = connection->error();
         const bool dropped = !connection->underlying().is_open() && now > called + kUnanswered;
-        if (!broken.ok() || dropped) {
-          last = dropped ? unanswered(*connection) : broken.message();
+        if (answered || greeting->over() || !broken.ok() || dropped) {
+          last = answered       ? refusal_in(*greeting, size())
+                 : dropped      ? unanswered(*connection)
+                 : !broken.ok() ? broken.message()
+                                : greeting->how();
           greeting.reset();
           connection.reset();
-          return false;
         }
-        return sent;
+        return false;
       },
       [&]() -> Lack {
         const std::string still = connection ? unanswered(*connection) : "";

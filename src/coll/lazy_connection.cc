@@ -4,6 +4,8 @@
 
 #include <chrono>
 
+#include "wire/abort.h"
+
 namespace lockstep::coll {
 namespace {
 
@@ -91,9 +93,14 @@ void LazyConnection::open() {
     }
   }
   if (!greeting_) return finish();
-  const bool sent = greeting_->flush();
+  if (greeting_->flush() && greeting_->next()) {
+    if (greeting_->type() == wire::FrameType::accepted) return finish();
+    refused();
+  }
   Status why = inner_->error();
-  if (why.ok() && sent) return finish();
+  if (why.ok() && greeting_->over()) {
+    why = {ErrorKind::system_error, Code::unavailable, greeting_->how()};
+  }
   if (why.ok() && !inner_->underlying().is_open() &&
       MonotonicClock().now() > called_ + kUnanswered) {
     why = {ErrorKind::system_error, Code::unavailable, "the call is not answered"};
@@ -102,6 +109,16 @@ void LazyConnection::open() {
   greeting_.reset();
   inner_.reset();
   not_reached(why);
+}
+
+void LazyConnection::refused() const {
+  wire::Abort abort;
+  if (greeting_->type() != wire::FrameType::abort) {
+    throw DataError(fmt::format("rank {} answered a data connection with a frame of type {}", rank_,
+                                static_cast<int>(greeting_->type())));
+  }
+  raise_if_error(wire::decode(greeting_->payload(), presence_->roster().size(), abort));
+  raise(abort.cause);
 }
 
 void LazyConnection::finish() {

@@ -47,6 +47,8 @@ class LazyConnection final : public sys::Connection {
   /// The socket; null: not there yet.
   std::unique_ptr<sys::Connection> called();
   void finish();
+  /// Throws what the peer has answered instead.
+  [[noreturn]] void refused() const;
   /// A try came to nothing: there is another one, or PeerLost.
   void not_reached(const Status& why);
 
@@ -55,7 +57,7 @@ class LazyConnection final : public sys::Connection {
   int rank_;
   Turn turn_;
   std::unique_ptr<sys::Connection> inner_;
-  std::unique_ptr<Greeting> greeting_;  // of a caller, until it is sent
+  std::unique_ptr<Greeting> greeting_;  // of a caller, until the peer has acknowledged it
   bool open_ = false;
   Time called_{};
   Time first_try_{};

@@ -192,26 +192,61 @@ void Presence::serve(const std::stop_token& stop) {
   }
 }
 
+Status Presence::objection(const wire::Hello& hello) const {
+  const auto refused = [&](Code code, const std::string& more) {
+    return Status(ErrorKind::config_error, code,
+                  fmt::format("rank {} is in generation {} already and takes nobody in{}",
+                              roster_.rank, roster_.generation, more));
+  };
+  const bool is_member = hello.rank < roster_.size() && hello.size == roster_.own().size &&
+                         hello.cluster == roster_.own().cluster;
+  if (!is_member) return refused(Code::failed_precondition, ": the caller is of another cluster");
+  const wire::Hello& member = roster_.at(hello.rank);
+  if (hello.generation != 0 && hello.generation < roster_.generation) {
+    return refused(
+        Code::aborted,
+        fmt::format(
+            ": rank {} ({}) is of generation {}, which is over; in generation {} rank {} is {}",
+            hello.rank, wire::describe_process(hello), hello.generation, roster_.generation,
+            hello.rank, wire::describe_process(member)));
+  }
+  const bool is_same_process = hello.incarnation == member.incarnation;
+  if (hello.purpose == wire::Purpose::join) {
+    // A member that joins again before this process does, or one that its supervisor has started in
+    // the place of a member that ended: it calls again, until this generation has ended.
+    const bool is_new = hello.generation == 0 && !is_same_process;
+    return refused(
+        Code::unavailable,
+        is_new ? fmt::format(" before the next one; rank {} is {}, and {} came later", hello.rank,
+                             wire::describe_process(member), wire::describe_process(hello))
+               : std::string());
+  }
+  if (hello.generation != roster_.generation || !is_same_process) {
+    return refused(
+        Code::aborted,
+        fmt::format(": rank {} ({}) of generation {} is not the rank {} of this generation, "
+                    "which is {}",
+                    hello.rank, wire::describe_process(hello), hello.generation, hello.rank,
+                    wire::describe_process(member)));
+  }
+  if (hello.purpose != wire::Purpose::data) return refused(Code::failed_precondition, "");
+  return {};
+}
+
 void Presence::receive(Visitor visitor) {
   const wire::Hello& hello = visitor.hello;
-  const bool known = hello.purpose == wire::Purpose::data &&
-                     hello.generation == roster_.generation && hello.rank < roster_.size() &&
-                     hello.incarnation == roster_.at(hello.rank).incarnation;
-  if (!known) {
-    // One of us that joins again, before this process does: it may call later.
-    const bool early =
-        hello.purpose == wire::Purpose::join && hello.generation == roster_.generation;
+  if (const Status why = objection(hello); !why.ok()) {
     Greeting greeting(*visitor.connection);
-    greeting.send(Status(ErrorKind::config_error,
-                         early ? Code::unavailable : Code::failed_precondition,
-                         fmt::format("rank {} is in generation {} already and takes nobody in",
-                                     roster_.rank, roster_.generation)));
+    greeting.send(why);
     greeting.flush();
-    if (early) return;
-    log_warning("rank {}: {} called from {} for another generation or cluster: refused",
-                roster_.rank, wire::describe(hello), visitor.connection->peer());
+    const bool is_rejoining = why.code() == Code::unavailable && hello.generation != 0;
+    if (is_rejoining || last_claimant_ == hello.incarnation) return;
+    last_claimant_ = hello.incarnation;
+    log_warning("rank {}: {} called from {}: {}", roster_.rank, wire::describe(hello),
+                visitor.connection->peer(), why.message());
     return;
   }
+  if (!visitor.acknowledge()) return;
   {
     const MutexLock lock(mutex_);
     arrived_[{hello.group, hello.rank}] = std::move(visitor.connection);

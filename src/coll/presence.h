@@ -96,6 +96,8 @@ class Presence : public std::enable_shared_from_this<Presence> {
   void end_generation(const Status& why, const std::stop_token& stop) noexcept;
   void close_doors() noexcept;
   void receive(Visitor visitor);
+  /// Why that caller gets no connection; ok if it does.
+  [[nodiscard]] Status objection(const wire::Hello& hello) const;
   void wake_pollers() noexcept;
 
   Roster roster_;
@@ -105,7 +107,8 @@ class Presence : public std::enable_shared_from_this<Presence> {
   std::unique_ptr<sys::Network> network_;
   std::vector<std::unique_ptr<Door>> doors_;
   std::vector<std::unique_ptr<sys::Connection>> connections_;
-  std::vector<bool> over_;  // by connection: at its end; the thread's own
+  std::uint64_t last_claimant_ = 0;  // incarnation: a process that waits calls again and again
+  std::vector<bool> over_;           // by connection: at its end; the thread's own
   std::function<std::unique_ptr<sys::Connection>(int)> connect_;
   transport::Failure failure_;
   transport::History history_;

@@ -26,6 +26,8 @@ class ProtectedConnection final : public sys::Connection {
 
   /// The rank that called, once it is known; -1 before, and for the caller itself.
   [[nodiscard]] int client() const noexcept { return client_; }
+  /// The caller's first message has proven that it knows the key; for the one that answers.
+  [[nodiscard]] bool key_proven() const noexcept { return established_ || tls_->key_proven(); }
 
   sys::Transfer read(std::span<std::byte> into) noexcept override;
   sys::Transfer write(std::span<const std::byte> from) noexcept override;

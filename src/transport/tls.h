@@ -104,6 +104,11 @@ class TlsConnection final : public sys::Connection {
   /// goodbye not yet sent.
   [[nodiscard]] bool wants_read() const noexcept;
   [[nodiscard]] bool wants_write() const noexcept;
+  /// A server's: the client's greeting has proven that it knows the key. The handshake may still be
+  /// under way.
+  [[nodiscard]] bool key_proven() const noexcept {
+    return state_ == State::done || (state_ == State::pending && ssl_ != nullptr);
+  }
   /// Who the client is; empty before the handshake is done.
   [[nodiscard]] std::string_view identity() const noexcept;
   /// True if read() has bytes at hand whatever the poller says.

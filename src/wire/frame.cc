@@ -17,7 +17,6 @@ namespace lockstep::wire {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x5446534C;  // "LSFT" as it lies on the wire
-constexpr std::uint8_t kVersion = 2;
 constexpr std::uint16_t kHasCrc = 1;
 constexpr std::size_t kCheckAt = 32;
 
@@ -45,6 +44,7 @@ bool plausible(FrameType type, std::uint32_t length) noexcept {
     case FrameType::notice:
       return length > 0 && length <= kMaxControlPayload;
     case FrameType::ready:
+    case FrameType::accepted:
       return length == 0;
     case FrameType::departure:
       return length == kDepartureBytes;
@@ -59,11 +59,17 @@ bool plausible(FrameType type, std::uint32_t length) noexcept {
 
 }  // namespace
 
+std::optional<int> foreign_version(std::span<const std::byte, kHeaderBytes> bytes) noexcept {
+  const auto version = get<std::uint8_t>(bytes.data() + 4);
+  if (get<std::uint32_t>(bytes.data()) != kMagic || version == kFrameVersion) return std::nullopt;
+  return version;
+}
+
 void encode(const Header& header, std::span<std::byte, kHeaderBytes> into) noexcept {
   assert(plausible(header.type, header.length));
   std::byte* at = into.data();
   put(at, kMagic);
-  put(at + 4, kVersion);
+  put(at + 4, kFrameVersion);
   put(at + 5, header.type);
   put(at + 6, header.crc ? kHasCrc : std::uint16_t{0});
   put(at + 8, header.generation);
@@ -79,8 +85,8 @@ Status decode(std::span<const std::byte, kHeaderBytes> bytes, Header& header, Ch
     return bad(fmt::format("magic is {:08x}, not {:08x}", get<std::uint32_t>(at), kMagic));
   }
   // Before the check, which another version may have elsewhere.
-  if (get<std::uint8_t>(at + 4) != kVersion) {
-    return bad(fmt::format("version is {}, not {}", get<std::uint8_t>(at + 4), kVersion));
+  if (get<std::uint8_t>(at + 4) != kFrameVersion) {
+    return bad(fmt::format("version is {}, not {}", get<std::uint8_t>(at + 4), kFrameVersion));
   }
   if (get<std::uint32_t>(at + kCheckAt) != XXH32(at, kCheckAt, kMagic)) {
     return bad("the header's check is wrong");

@@ -45,8 +45,9 @@ enum class FrameType : std::uint8_t {
   departure = 9,   // Departure: a rank has closed its session of one group
   standings = 10,  // Standings: where the ranks stand in one group
   positions = 11,  // Position of the sender in each of its groups
+  accepted = 12,   // nothing: the sender has read the Hello and keeps the connection
 };
-inline constexpr FrameType kLastFrameType = FrameType::positions;
+inline constexpr FrameType kLastFrameType = FrameType::accepted;
 
 /// Whether the frames of a connection must have a CRC-32C of their payloads.
 enum class Check : std::uint8_t { none, crc32c };
@@ -114,6 +115,12 @@ inline constexpr std::uint64_t kNoPosition = UINT64_MAX;
 inline constexpr std::size_t kDepartureBytes = 32;
 inline constexpr std::size_t kPulseBytes = sizeof(Descriptor) + 8;
 inline constexpr std::size_t kGoodbyeBytes = 16 + kPulseBytes;
+
+/// Of frames. Other versions may have other headers, but begin with the same magic and their number.
+inline constexpr std::uint8_t kFrameVersion = 2;
+/// The version of a frame that another version of lockstep has sent; empty if it is of this one, or
+/// no frame at all.
+std::optional<int> foreign_version(std::span<const std::byte, kHeaderBytes> bytes) noexcept;
 
 void encode(const Header& header, std::span<std::byte, kHeaderBytes> into) noexcept;
 /// DataError naming the field that is wrong: magic, version, check, type, flags or length; or that

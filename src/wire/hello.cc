@@ -1,5 +1,6 @@
 #include "wire/hello.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include "base/printable.h"
@@ -51,6 +52,15 @@ Status decode(std::span<const std::byte, sizeof(Hello)> bytes, Hello& hello) {
 
 std::string describe(const Hello& hello) {
   return fmt::format("rank {} (pid {} on {})", hello.rank, hello.pid, hello.host_name_text());
+}
+
+std::string describe_process(const Hello& hello) {
+  return fmt::format("pid {} on {}, started {:%Y-%m-%d %H:%M:%S} UTC", hello.pid,
+                     hello.host_name_text(), fmt::gmtime(static_cast<std::time_t>(hello.started)));
+}
+
+std::string version_text(std::uint32_t library) {
+  return fmt::format("{}.{}.{}", library >> 16, library >> 8 & 255, library & 255);
 }
 
 }  // namespace lockstep::wire

@@ -15,7 +15,7 @@
 namespace lockstep::wire {
 
 /// Changes whenever ranks of the old and the new program could not understand each other.
-inline constexpr std::uint32_t kProtocol = 4;
+inline constexpr std::uint32_t kProtocol = 5;
 
 enum class Purpose : std::uint32_t {
   join = 1,     // to rank 0: take me in. Stays as the control connection
@@ -33,7 +33,7 @@ struct Hello {
   std::int32_t size = 0;
   std::int32_t replicas = 1;
   std::uint32_t pid = 0;
-  std::uint32_t reserved = 0;
+  std::uint32_t started = 0;      // the process, in seconds since 1970
   std::uint64_t cluster = 0;      // digest of the cluster's description
   std::uint64_t generation = 0;   // join: the last one this process was in
   std::uint64_t incarnation = 0;  // random: tells a restarted process from its predecessor
@@ -71,5 +71,9 @@ Status decode(std::span<const std::byte, sizeof(Hello)> bytes, Hello& hello);
 
 /// "rank 2 (pid 4711 on node7)", for messages.
 std::string describe(const Hello& hello);
+/// "pid 4711 on node7, started 2026-11-18 17:44:18 UTC", to tell two processes of one rank apart.
+std::string describe_process(const Hello& hello);
+/// "0.9.1", of Hello::library.
+std::string version_text(std::uint32_t library);
 
 }  // namespace lockstep::wire

@@ -4,12 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "coll/door.h"
 #include "coll/presence.h"
@@ -46,11 +48,13 @@ class Call {
   }
   /// True once there is an answer.
   bool answered() { return greeting_.flush() && greeting_.next(); }
-  std::string answer() {
+  Status refusal() {
+    if (greeting_.type() == wire::FrameType::accepted) return {};
     wire::Abort abort;
     const Status readable = wire::decode(greeting_.payload(), 4, abort);
-    return readable.ok() ? abort.cause.message() : readable.message();
+    return readable.ok() ? abort.cause : readable;
   }
+  std::string answer() { return refusal().message(); }
 
  private:
   std::unique_ptr<sys::Connection> connection_;
@@ -98,18 +102,64 @@ TEST_F(Impostors, F9ARankThatCallsItselfAnotherIsTurnedAway) {
   EXPECT_THAT(door.last_refusal(), HasSubstr("rank 1 called itself rank 3"));
 }
 
+/// All call before the listener looks for the first time, as the ranks of a machine do.
+TEST_F(Impostors, F1CallersThatHaveProvenTheKeyAreNotDropped) {
+  constexpr int kCallers = 48;  // of one address
+  const auto key = transport::JobKey::random();
+  const Protection own(key, 0, kAfter);
+  Door door(network_, "127.0.0.1:0",
+            [&](std::unique_ptr<sys::Connection> caller) { return own.answer(std::move(caller)); });
+  std::vector<std::unique_ptr<Protection>> others;
+  std::vector<std::unique_ptr<sys::Connection>> calls;
+  std::vector<std::unique_ptr<Greeting>> greetings;
+  for (int rank = 1; rank <= kCallers; ++rank) {
+    others.push_back(std::make_unique<Protection>(key, rank, kAfter));
+    calls.push_back(others.back()->call(network_.connect(door.address()), 0, Plane::control));
+    wire::Hello hello = hello_of(rank);
+    hello.size = kCallers + 1;
+    greetings.push_back(std::make_unique<Greeting>(*calls.back()));
+    greetings.back()->send(hello);
+    ASSERT_TRUE(until([&] {
+      (void)greetings.back()->flush();
+      return calls.back()->underlying().is_open();
+    }));
+    (void)greetings.back()->flush();  // the first message of the handshake
+  }
+  std::vector<Visitor> visitors;
+  std::vector<bool> acknowledged(kCallers, false);
+  EXPECT_TRUE(until([&] {
+    while (auto visitor = door.next(MonotonicClock().now())) {
+      EXPECT_TRUE(visitor->acknowledge());
+      visitors.push_back(std::move(*visitor));
+    }
+    for (std::size_t i = 0; i < greetings.size(); ++i) {
+      (void)greetings[i]->flush();
+      if (greetings[i]->next()) {
+        EXPECT_EQ(greetings[i]->type(), wire::FrameType::accepted);
+        acknowledged[i] = true;
+      }
+      if (!calls[i]->error().ok()) ADD_FAILURE() << i << ": " << calls[i]->error().message();
+    }
+    return HasFailure() ||
+           std::all_of(acknowledged.begin(), acknowledged.end(), [](bool yes) { return yes; });
+  }));
+  EXPECT_EQ(visitors.size(), std::size_t{kCallers});
+}
+
 /// Rank 0 of two at work, with a door; the other end of its control connection is the test's.
 class AtWork : public Impostors {
  protected:
   static constexpr std::uint64_t kIncarnation = 77;
+  static constexpr std::uint64_t kGeneration = 7;
   AtWork() {
     auto door = std::make_unique<Door>(network_, fmt::format("unix:{}/door", directory_.path()));
     address_ = door->address();
     const auto listener = network_.listen(fmt::format("unix:{}/control", directory_.path()));
     Presence::Setup setup;
-    setup.roster.generation = 1;
+    setup.roster.generation = kGeneration;
     setup.roster.members = {hello_of(0), hello_of(1)};
     setup.roster.members[1].incarnation = kIncarnation;
+    setup.roster.members[1].pid = 4711;
     setup.network = std::make_unique<sys::PosixNetwork>();
     setup.doors.push_back(std::move(door));
     setup.control.resize(2);
@@ -127,7 +177,7 @@ class AtWork : public Impostors {
   static wire::Hello data_of_rank_1() {
     wire::Hello hello = hello_of(1);
     hello.purpose = wire::Purpose::data;
-    hello.generation = 1;
+    hello.generation = kGeneration;
     hello.incarnation = kIncarnation;
     hello.group = 5;
     return hello;
@@ -137,16 +187,18 @@ class AtWork : public Impostors {
     Call call(network_.connect(address_), hello);
     std::unique_ptr<sys::Connection> taken;
     EXPECT_TRUE(until([&] {
-      if (call.answered()) return true;
+      if (call.answered() && !call.refusal().ok()) return true;
       taken = presence_->data_connection(hello.group, 1);
       return taken != nullptr;
     }));
     if (taken) return true;
-    EXPECT_THAT(call.answer(), HasSubstr("takes nobody in"));
+    refusal_ = call.refusal();
+    EXPECT_THAT(refusal_.message(), HasSubstr("takes nobody in"));
     return false;
   }
 
   std::string address_;
+  Status refusal_;
   std::unique_ptr<sys::Connection> peer_;
   std::shared_ptr<Presence> presence_;
 };
@@ -163,18 +215,41 @@ TEST_F(AtWork, F9AnotherIncarnationIsRefused) {
 
 TEST_F(AtWork, F8AnotherGenerationOrRankIsRefused) {
   wire::Hello hello = data_of_rank_1();
-  hello.generation = 2;
+  hello.generation = kGeneration + 1;
   EXPECT_FALSE(becomes_the_connection(hello));
   hello = data_of_rank_1();
   hello.rank = 3;  // of two
   EXPECT_FALSE(becomes_the_connection(hello));
 }
 
-TEST_F(AtWork, F9ASecondProcessThatJoinsInItsPlaceIsRefused) {
+/// It calls again until this generation is over: its supervisor may have started it in the place of
+/// one that has ended. Both are named.
+TEST_F(AtWork, F9ASecondProcessThatJoinsInItsPlaceWaitsForTheNextGeneration) {
   wire::Hello hello = data_of_rank_1();
   hello.purpose = wire::Purpose::join;
   hello.generation = 0;
+  hello.incarnation += 1;
+  hello.pid = 4712;
+  hello.started = 86400;
   EXPECT_FALSE(becomes_the_connection(hello));
+  EXPECT_EQ(refusal_.code(), Code::unavailable);
+  EXPECT_THAT(refusal_.message(), HasSubstr("rank 1 is pid 4711 on node, started 1970-01-01 "
+                                            "00:00:00 UTC, and pid 4712 on node, started "
+                                            "1970-01-02 00:00:00 UTC came later"));
+}
+
+/// A process that was stopped while the others began anew without it.
+TEST_F(AtWork, F8AProcessOfAnEarlierGenerationIsToldBothGenerations) {
+  for (const wire::Purpose purpose : {wire::Purpose::join, wire::Purpose::data}) {
+    wire::Hello hello = data_of_rank_1();
+    hello.purpose = purpose;
+    hello.generation = kGeneration - 2;
+    hello.incarnation += 1;
+    EXPECT_FALSE(becomes_the_connection(hello));
+    EXPECT_EQ(refusal_.code(), Code::aborted);
+    EXPECT_THAT(refusal_.message(), HasSubstr("is of generation 5, which is over"));
+    EXPECT_THAT(refusal_.message(), HasSubstr("in generation 7 rank 1 is pid 4711 on node"));
+  }
 }
 
 }  // namespace

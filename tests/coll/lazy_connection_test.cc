@@ -8,6 +8,7 @@
 #include <chrono>
 #include <memory>
 #include <new>
+#include <optional>
 #include <thread>
 
 #include "lockstep/error.h"
@@ -22,10 +23,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-/// What rank 1 reports if that is what calling rank 0 comes to.
-Status reported(std::function<std::unique_ptr<sys::Connection>(int)> connect) {
-  sys::PosixNetwork network;
-  const auto listener = network.listen("127.0.0.1:0");
+/// Rank 1 of two, with a control connection to that listener.
+Presence::Setup rank_1_of_2(const sys::Listener& listener) {
   Presence::Setup setup;
   setup.network = std::make_unique<sys::PosixNetwork>();
   setup.roster.rank = 1;
@@ -38,9 +37,17 @@ Status reported(std::function<std::unique_ptr<sys::Connection>(int)> connect) {
     setup.roster.members.push_back(hello);
   }
   setup.control.resize(2);
-  setup.control[0] = network.connect(listener->address());
-  setup.connect = std::move(connect);
+  setup.control[0] = setup.network->connect(listener.address());
   setup.wake = [] {};
+  return setup;
+}
+
+/// What rank 1 reports if that is what calling rank 0 comes to.
+Status reported(std::function<std::unique_ptr<sys::Connection>(int)> connect) {
+  sys::PosixNetwork network;
+  const auto listener = network.listen("127.0.0.1:0");
+  Presence::Setup setup = rank_1_of_2(*listener);
+  setup.connect = std::move(connect);
   const auto presence = std::make_shared<Presence>(std::move(setup));
   LazyConnection connection(presence, 0, 0);
   std::array<std::byte, 1> byte{};
@@ -80,6 +87,60 @@ TEST(LazyConnection, ANameThatIsNotFoundIsAskedForAgain) {
   });
   EXPECT_EQ(calls, 2);
   EXPECT_THAT(why.message(), HasSubstr("out of memory"));
+}
+
+/// Its listener had to make room before it had read the Hello: nothing was lost.
+TEST(LazyConnection, APeerThatHangsUpBeforeItAcknowledgesIsCalledAgain) {
+  sys::PosixNetwork network;
+  const auto listener = network.listen("127.0.0.1:0");
+  Presence::Setup setup = rank_1_of_2(*network.listen("127.0.0.1:0"));
+  setup.connect = [&](int) { return network.connect(listener->address()); };
+  const auto presence = std::make_shared<Presence>(std::move(setup));
+  LazyConnection connection(presence, 0, 0);
+  std::array<std::byte, 1> byte{};
+  std::optional<Visitor> visitor;
+  std::unique_ptr<Greeting> greeting;
+  int calls = 0;
+  sys::Transfer moved;
+  const Deadline deadline = Deadline::after(std::chrono::seconds(10));
+  while (moved.bytes == 0 && !presence->failure().proposed() && !deadline.passed()) {
+    moved = connection.write(byte);
+    if (auto called = listener->accept()) {
+      if (++calls == 1) continue;
+      visitor = Visitor{.connection = std::move(called), .hello = {}};
+      greeting = std::make_unique<Greeting>(*visitor->connection, Greeting::Takes::hello);
+    }
+    if (greeting && greeting->next()) {
+      EXPECT_EQ(moved.bytes, 0U) << "nothing moves before it is acknowledged";
+      EXPECT_TRUE(visitor->acknowledge());
+    }
+  }
+  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(moved.bytes, 1U) << presence->failure().proposal().message();
+}
+
+/// A process that was stopped while the others began a new generation.
+TEST(LazyConnection, ARefusalOfThePeerIsReportedAsItIs) {
+  sys::PosixNetwork network;
+  const auto listener = network.listen("127.0.0.1:0");
+  Presence::Setup setup = rank_1_of_2(*network.listen("127.0.0.1:0"));
+  setup.connect = [&](int) { return network.connect(listener->address()); };
+  const auto presence = std::make_shared<Presence>(std::move(setup));
+  LazyConnection connection(presence, 0, 0);
+  std::array<std::byte, 1> byte{};
+  std::unique_ptr<sys::Connection> called;
+  std::unique_ptr<Greeting> greeting;
+  const Deadline deadline = Deadline::after(std::chrono::seconds(10));
+  while (!presence->failure().proposed() && !deadline.passed()) {
+    (void)connection.write(byte);
+    if (!called && (called = listener->accept())) greeting = std::make_unique<Greeting>(*called);
+    if (greeting && greeting->next()) {
+      greeting->send(Status(ErrorKind::config_error, Code::aborted, "generation 1 is over"));
+      greeting->flush();
+    }
+  }
+  EXPECT_EQ(presence->failure().proposal().code(), Code::aborted);
+  EXPECT_THAT(presence->failure().proposal().message(), HasSubstr("generation 1 is over"));
 }
 
 }  // namespace

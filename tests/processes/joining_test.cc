@@ -6,6 +6,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <array>
 #include <thread>
 
 #include "coll/greeting.h"
@@ -254,6 +256,21 @@ TEST_P(Joining, ARankTwice) {
   EXPECT_THAT(second.message, AllOf(HasSubstr("cannot listen at"), HasSubstr("in use")));
 }
 
+/// F1: more ranks of one address than may call without having proven the key, all at once: rank 0
+/// comes last. Their data connections meet the same listeners.
+TEST(Crowds, ManyRanksOfOneAddressJoinWithAKey) {
+  constexpr int kRanks = 48;
+  ProcessCluster cluster({.ranks = kRanks,
+                          .scenario = "work 0.1 10",
+                          .wire = Wire::tls,
+                          .environment = {"TEST_JOIN_MS=20000"},
+                          .absent = {0}});
+  cluster.start(0);
+  for (const Outcome& outcome : cluster.finish(40s)) {
+    EXPECT_TRUE(outcome.ok()) << outcome.how() << "\n" << outcome.text;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Over, Joining, testing::Values(Wire::local, Wire::tcp, Wire::tls),
                          [](const auto& wire) { return to_string(wire.param); });
 
@@ -291,7 +308,11 @@ TEST(JoiningOnOneHost, ARankTwiceWithoutAddresses) {
   const bool first = verdict_of(outcomes[1]).kind == "ConfigError";
   const Verdict refused = verdict_of(outcomes[first ? 1 : 2]);
   EXPECT_EQ(refused.kind, "ConfigError") << outcomes[1].text << outcomes[2].text;
-  EXPECT_THAT(refused.message, HasSubstr("has joined already as pid"));
+  EXPECT_THAT(refused.message,
+              AllOf(HasSubstr("has joined already as pid"), HasSubstr("started 20"),
+                    HasSubstr("a second process claims it: pid")));
+  EXPECT_THAT(outcomes[first ? 2 : 1].text, HasSubstr("a second process claims it: pid"))
+      << "the first one is told, too";
   EXPECT_THAT(verdict_of(outcomes[0]).message, AllOf(HasSubstr("rank 2"), HasSubstr("refused")));
 }
 
@@ -388,6 +409,78 @@ TEST(Ports, AnotherProtocolIsRefusedWithBothNumbers) {
                                        hello.protocol, wire::kProtocol);
   EXPECT_THAT(answer.cause.message(), HasSubstr(both));
   EXPECT_THAT(verdict_of(cluster.finish(10s)[0]).message, HasSubstr(both));
+}
+
+/// A frame of another version of lockstep; nothing behind its fifth byte is known.
+std::vector<std::byte> foreign_frame(int version) {
+  std::vector<std::byte> bytes(wire::kHeaderBytes + 100, std::byte{7});
+  std::array<std::byte, wire::kHeaderBytes> own;
+  wire::encode({.type = wire::FrameType::ready}, own);
+  std::copy_n(own.begin(), 4, bytes.begin());
+  bytes[4] = static_cast<std::byte>(version);
+  return bytes;
+}
+
+/// Rank 0 runs another version: the caller is told so, not that rank 0 died.
+TEST(Ports, RankZeroHasAnotherFrameVersion) {
+  sys::PosixNetwork network;
+  const auto listener = network.listen("127.0.0.1:0");
+  ProcessCluster names({.ranks = 2, .scenario = "-", .wire = Wire::tcp, .absent = {0, 1}});
+  ProcessCluster cluster({.ranks = 2,
+                          .scenario = "work 0.1 10",
+                          .wire = Wire::tcp,
+                          .environment = kShort,
+                          .addresses = {listener->address(), names.addresses()[1]},
+                          .absent = {0}});
+  std::unique_ptr<sys::Connection> caller;
+  const Deadline deadline = Deadline::after(5s);
+  while (!caller && !deadline.passed()) caller = listener->accept();
+  ASSERT_NE(caller, nullptr);
+  (void)caller->write(foreign_frame(wire::kFrameVersion + 1));
+  const Verdict verdict = verdict_of(cluster.finish(10s)[1]);
+  EXPECT_EQ(verdict.kind, "ConfigError");
+  EXPECT_THAT(verdict.message,
+              AllOf(HasSubstr(fmt::format("whose frames have version {}; this rank's have {}",
+                                          wire::kFrameVersion + 1, wire::kFrameVersion)),
+                    HasSubstr("rank_program"), Not(HasSubstr("died"))));
+}
+
+/// And a caller of another version gets an answer, from which it can tell.
+TEST(Ports, ACallerWithAnotherFrameVersionIsAnswered) {
+  ProcessCluster cluster({.ranks = 2,
+                          .scenario = "work 0.1 10",
+                          .wire = Wire::tcp,
+                          .environment = kShort,
+                          .absent = {1}});
+  sys::PosixNetwork network;
+  std::unique_ptr<sys::Connection> connection;
+  const Deadline deadline = Deadline::after(5s);
+  const std::vector<std::byte> words = foreign_frame(wire::kFrameVersion + 1);
+  std::size_t said = 0;
+  while (said == 0 && !deadline.passed()) {  // rank 0 may not listen yet
+    if (!connection || !connection->error().ok())
+      connection = network.connect(cluster.addresses()[0]);
+    said = connection->write(words).bytes;
+  }
+  std::array<std::byte, 5> answer{};
+  while (connection->read(answer).bytes == 0 && !deadline.passed()) std::this_thread::yield();
+  EXPECT_TRUE(std::equal(answer.begin(), answer.begin() + 4, words.begin()));
+  EXPECT_EQ(answer[4], std::byte{wire::kFrameVersion});
+  EXPECT_THAT(verdict_of(cluster.finish(10s)[0]).message,
+              HasSubstr("it runs another version of lockstep"));
+}
+
+/// The address of a Service is not one of the pod's own.
+TEST(Ports, AnAddressOfAnotherMachineNamesTheVariableThatHelps) {
+  ProcessCluster cluster({.ranks = 2,
+                          .scenario = "work 0.1 10",
+                          .wire = Wire::tcp,
+                          .environment = kShort,
+                          .addresses = {"192.0.2.1:4000", "192.0.2.2:4000"},
+                          .absent = {1}});
+  const Verdict verdict = verdict_of(cluster.finish(10s)[0]);
+  EXPECT_EQ(verdict.kind, "SystemError");
+  EXPECT_THAT(verdict.message, HasSubstr("LOCKSTEP_BIND=0.0.0.0"));
 }
 
 /// A socket that listens and takes no calls: after the first ones the system drops what comes, as a

@@ -32,6 +32,7 @@ std::uint32_t length_for(FrameType type, std::uint32_t any) {
     case FrameType::hello:
       return sizeof(Hello);
     case FrameType::ready:
+    case FrameType::accepted:
       return 0;
     case FrameType::departure:
       return kDepartureBytes;
@@ -114,6 +115,7 @@ void look_at(const FrameReader& reader) {
     case FrameType::data:
     case FrameType::notice:
     case FrameType::ready:
+    case FrameType::accepted:
       break;
   }
 }

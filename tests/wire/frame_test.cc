@@ -281,6 +281,8 @@ TEST(Frame, LengthsAreBoundedByType) {
   EXPECT_TRUE(accepts(FrameType::positions, kMaxControlPayload));
   EXPECT_FALSE(accepts(FrameType::positions, kMaxControlPayload + sizeof(Position)));
   EXPECT_FALSE(accepts(FrameType::positions, 8));
+  EXPECT_TRUE(accepts(FrameType::accepted, 0));
+  EXPECT_FALSE(accepts(FrameType::accepted, 8));
   EXPECT_FALSE(accepts(static_cast<FrameType>(static_cast<int>(kLastFrameType) + 1), 0));
 }
 
