@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/printable.h"
 #include "coll/control_channel.h"
 #include "coll/group_spec.h"
 #include "transport/left_group.h"
@@ -85,6 +86,7 @@ Control::Control(const Setup& setup)
       left_(std::make_unique<std::atomic<std::uint64_t>[]>(static_cast<std::size_t>(setup.size))),
       departures_(setup.size),
       unchecked_(static_cast<std::size_t>(setup.size)),
+      latest_(static_cast<std::size_t>(setup.size)),
       census_(setup.size) {
   failure_.hold_for_verdict();
   for (int rank = 0; rank < size_; ++rank) left_[static_cast<std::size_t>(rank)] = kHere;
@@ -158,6 +160,7 @@ void Control::handle(Peer& peer, const wire::FrameReader& frame) {
   switch (frame.header().type) {
     case wire::FrameType::pulse:
       unchecked_[static_cast<std::size_t>(peer.rank)] = frame.pulse();
+      latest_[static_cast<std::size_t>(peer.rank)] = frame.pulse().latest;
       break;
     case wire::FrameType::standings: {
       auto standings = frame.standings();
@@ -172,6 +175,12 @@ void Control::handle(Peer& peer, const wire::FrameReader& frame) {
     case wire::FrameType::goodbye:
       note_goodbye(frame.goodbye(), &peer);
       break;
+    case wire::FrameType::notice: {
+      const auto payload = frame.payload();
+      const std::string_view text(reinterpret_cast<const char*>(payload.data()), payload.size());
+      log_warning("{}", printable(text));
+      break;
+    }
     case wire::FrameType::departure:
       if (!departures_.note(frame.departure())) break;
       tell(frame.departure(), &peer);
@@ -195,11 +204,19 @@ void Control::handle(Peer& peer, const wire::FrameReader& frame) {
     case wire::FrameType::operation:
     case wire::FrameType::data:
     case wire::FrameType::hello:
-    case wire::FrameType::notice:
     case wire::FrameType::ready:
     case wire::FrameType::accepted:
       break;  // refused by the channel
   }
+}
+
+void Control::notify(int rank, const std::string& text) {
+  const auto peer = std::find_if(peers_.begin(), peers_.end(),
+                                 [&](const auto& candidate) { return candidate->rank == rank; });
+  if (peer == peers_.end() || text.empty()) return;
+  (*peer)->channel.send(
+      wire::FrameType::notice,
+      std::as_bytes(std::span(text)).first(std::min(text.size(), wire::kMaxControlPayload)));
 }
 
 void Control::note_goodbye(const wire::Goodbye& goodbye, const Peer* from) {
@@ -371,6 +388,7 @@ void Control::decide(Time now) {
   if (now < *settled_) return;
   wire::Abort verdict = *proposal_;
   verdict.standing = wire::Standing::verdict;
+  if (is_undecided(verdict.cause)) verdict.cause = with_all_requests(verdict.cause);
   // As the others will read it: a frame does not hold every text in full.
   wire::Abort as_read;
   const auto frame = wire::encode(verdict);
@@ -381,7 +399,29 @@ void Control::decide(Time now) {
 Duration Control::patience() const noexcept {
   if (size_ == 2) return {};  // the last of two has nobody to agree with
   if (rank_ != 0) return timing_.settle;
+  if (is_undecided(proposal_->cause)) return 2 * timing_.pulse;
   return proposal_->cause.kind() == ErrorKind::peer_lost ? timing_.gather : Duration{};
+}
+
+bool Control::is_undecided(const Status& cause) const noexcept {
+  return rank_ == 0 && size_ > 2 && history_ != nullptr && cause.kind() == ErrorKind::mismatch &&
+         cause.culprits().size() == 2;
+}
+
+Status Control::with_all_requests(const Status& cause) const {
+  std::vector<std::optional<wire::Descriptor>> latest = latest_;
+  latest.front() = history_->latest().descriptor;
+  const auto of = [&](int rank) -> const auto& { return latest[static_cast<std::size_t>(rank)]; };
+  const auto& one = of(cause.culprits().front());
+  const auto& other = of(cause.culprits().back());
+  if (!one || !other || one->sequence != other->sequence) return cause;
+  if (wire::fingerprint(*one) == wire::fingerprint(*other)) return cause;
+  const std::uint64_t sequence = one->sequence;
+  for (auto& request : latest) {
+    if (request && request->sequence != sequence) request.reset();
+  }
+  const Status whole = transport::mismatch(sequence, latest);
+  return whole.culprits().size() < cause.culprits().size() ? whole : cause;
 }
 
 void Control::conclude(const wire::Abort& verdict, const Peer* from) {

@@ -101,6 +101,8 @@ class Control {
   void leave_group(std::uint64_t group, std::uint64_t next) {
     departures_.leave(rank_, group, next);
   }
+  /// Text for the log of that rank, if this one has a control connection to it.
+  void notify(int rank, const std::string& text);
   /// This rank leaves in good order: it takes no part in operations from `next` on.
   void goodbye(std::uint64_t next);
   /// After a goodbye or a failure: keep polling until this holds, for as long as you can afford (a
@@ -146,6 +148,10 @@ class Control {
   void propose(const wire::Abort& abort, const Peer* from);
   void decide(Time now);
   [[nodiscard]] Duration patience() const noexcept;
+  /// Two ranks disagree, and who is right is for the others' pulses to say.
+  [[nodiscard]] bool is_undecided(const Status& cause) const noexcept;
+  /// The same disagreement with the requests of all ranks that are at it, if those blame fewer.
+  [[nodiscard]] Status with_all_requests(const Status& cause) const;
   void conclude(const wire::Abort& verdict, const Peer* from);
   void send_pulses(Time now);
   void tell_standings(Time now);
@@ -166,6 +172,7 @@ class Control {
   Departures departures_;
   std::vector<std::optional<wire::Pulse>>
       unchecked_;  // per rank: where it stands, not compared yet
+  std::vector<std::optional<wire::Descriptor>> latest_;  // per rank: of its last pulse
   Standings standings_;
   std::vector<wire::Position> told_;  // to rank 0: where this one stands
   Census census_;                     // rank 0's

@@ -16,7 +16,7 @@ bool belongs_to_control(wire::FrameType type) {
   using wire::FrameType;
   return type == FrameType::pulse || type == FrameType::abort || type == FrameType::goodbye ||
          type == FrameType::departure || type == FrameType::standings ||
-         type == FrameType::positions;
+         type == FrameType::positions || type == FrameType::notice;
 }
 
 }  // namespace

@@ -242,6 +242,7 @@ void Presence::receive(Visitor visitor) {
     const bool is_rejoining = why.code() == Code::unavailable && hello.generation != 0;
     if (is_rejoining || last_claimant_ == hello.incarnation) return;
     last_claimant_ = hello.incarnation;
+    if (hello.rank < roster_.size()) control_.notify(hello.rank, why.message());
     log_warning("rank {}: {} called from {}: {}", roster_.rank, wire::describe(hello),
                 visitor.connection->peer(), why.message());
     return;

@@ -124,7 +124,7 @@ TEST_F(Controls, PulsesFindRanksWhoseCallsDiffer) {
   run(300ms);
   const Status why = verdict({});
   EXPECT_EQ(why.kind(), ErrorKind::mismatch);
-  EXPECT_THAT(why.culprits(), testing::Contains(3));
+  EXPECT_THAT(why.culprits(), testing::ElementsAre(3)) << "the others agree";
   EXPECT_THAT(why.message(), HasSubstr("operation 3"));
   EXPECT_THAT(why.message(), HasSubstr("rank 3: broadcast root 3"));
 }

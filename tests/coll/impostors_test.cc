@@ -236,6 +236,15 @@ TEST_F(AtWork, F9ASecondProcessThatJoinsInItsPlaceWaitsForTheNextGeneration) {
   EXPECT_THAT(refusal_.message(), HasSubstr("rank 1 is pid 4711 on node, started 1970-01-01 "
                                             "00:00:00 UTC, and pid 4712 on node, started "
                                             "1970-01-02 00:00:00 UTC came later"));
+  // The process that has the rank is told, too.
+  Greeting control(*peer_);
+  std::string told;
+  EXPECT_TRUE(until([&] {
+    if (!control.next() || control.type() != wire::FrameType::notice) return false;
+    told.assign(reinterpret_cast<const char*>(control.payload().data()), control.payload().size());
+    return true;
+  }));
+  EXPECT_EQ(told, refusal_.message());
 }
 
 /// A process that was stopped while the others began anew without it.
