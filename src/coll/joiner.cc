@@ -42,7 +42,7 @@ constexpr Duration kSettleOnOneHost = std::chrono::milliseconds(20);
 constexpr Duration kCallRarely = std::chrono::milliseconds(400);
 constexpr std::size_t kMostRefusals = 4;  // told at the deadline
 /// A listener without a key that hangs up so often is not ours, or has a key.
-constexpr int kMostHangUps = 10;
+constexpr int kMostHangUps = 5;
 /// Begins a notice for a rank that is refused: what rank 0 was given follows, or the start of it.
 constexpr std::string_view kGiven = "rank 0 was given:\n";
 
@@ -305,7 +305,9 @@ void Joiner::handle(int rank, Line& line) {
                       Code::deadline_exceeded, lack.ranks);
       }
       std::string difference = first_difference(given_, agreed_lines(options_));
-      if (abort.cause.message().find("of lockstep, rank 0") != std::string::npos) {
+      const bool other_program = abort.cause.kind() == ErrorKind::config_error &&
+                                 abort.cause.code() == Code::failed_precondition;
+      if (difference.empty() && other_program) {
         difference = fmt::format("this rank runs {}", sys::process_binary());
       }
       if (difference.empty()) raise(abort.cause);
@@ -522,7 +524,10 @@ void Joiner::call_rank_0() {
     } catch (const ConfigError& refusal) {
       // It has not left the generation yet in which we were together.
       if (refusal.code() != Code::unavailable) throw;
-      if (lines_[0].heard) called_again_ = refusal.what();
+      if (lines_[0].heard) {
+        called_again_ = refusal.what();
+        pause = std::min<Duration>(2 * pause, kCallRarely);
+      }
     } catch (const PeerLost&) {
       // Or was leaving it when we called.
       if (own_.generation == 0 || lines_[0].heard) throw;
@@ -530,7 +535,6 @@ void Joiner::call_rank_0() {
     lines_.clear();
     rows_.clear();
     const Time again = clock_.now() + pause;
-    pause = std::min<Duration>(2 * pause, kCallRarely);
     until([&] { return clock_.now() >= again; }, not_started);
   }
   roster_.generation = rows_.front().generation;
