@@ -404,8 +404,9 @@ Duration Control::patience() const noexcept {
 }
 
 bool Control::is_undecided(const Status& cause) const noexcept {
+  const auto& culprits = cause.culprits();
   return rank_ == 0 && size_ > 2 && history_ != nullptr && cause.kind() == ErrorKind::mismatch &&
-         cause.culprits().size() == 2;
+         culprits.size() == 2 && !left(culprits[0]) && !left(culprits[1]);
 }
 
 Status Control::with_all_requests(const Status& cause) const {

@@ -85,10 +85,12 @@ bool Greeting::fill(std::span<std::byte> place) {
     filled_ += transfer.bytes;
     if (transfer.state == Transfer::State::closed) {
       how_ = "its connection closed";
+      hung_up_ = true;
       return false;
     }
     if (transfer.state == Transfer::State::broken) {
       how_ = connection_.error().message();
+      hung_up_ = true;
       return false;
     }
     if (transfer.bytes == 0) return false;

@@ -46,6 +46,8 @@ class Greeting {
   /// Nothing more will come; how() says why. A peer that refused has said so in a frame before.
   [[nodiscard]] bool over() const noexcept { return !how_.empty(); }
   [[nodiscard]] const std::string& how() const noexcept { return how_; }
+  /// The connection ended, and nothing unreadable came before.
+  [[nodiscard]] bool hung_up() const noexcept { return hung_up_; }
   /// The peer's version of frames, if that is why it is over.
   [[nodiscard]] std::optional<int> foreign_version() const noexcept { return foreign_version_; }
   [[nodiscard]] std::string address() const { return connection_.peer(); }
@@ -63,6 +65,7 @@ class Greeting {
   std::size_t filled_ = 0;
   bool has_header_ = false;
   std::string how_;
+  bool hung_up_ = false;
   std::optional<int> foreign_version_;
 };
 

@@ -272,7 +272,7 @@ void Joiner::lost(int rank, const Line& line) {
                     wire::version_text(own_.library), sys::process_binary()),
         Code::failed_precondition);
   }
-  const bool unheard = own_.rank != 0 && !line.heard;
+  const bool unheard = own_.rank != 0 && !line.heard && line.greeting->hung_up();
   const bool open_to_all = !protection_ && !is_unix(addresses_.front());
   if (unheard) ++hang_ups_;
   if (unheard && (!open_to_all || own_.generation > 0 || hang_ups_ < kMostHangUps)) {
