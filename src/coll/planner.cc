@@ -10,8 +10,10 @@
 namespace lockstep::coll {
 namespace {
 
-/// Plans are small beside the data they move; past this many different calls all are forgotten.
+/// Plans are small beside the data they move; past this many different calls, or bytes of plans, all
+/// are forgotten.
 constexpr std::size_t kMaxKnown = 512;
+constexpr std::size_t kMaxBytes = std::size_t{64} << 20;
 
 }  // namespace
 
@@ -45,8 +47,12 @@ const PlannedCall& Planner::plan(const Call& call, plan::Access access) {
   auto found = known_.find(key);
   if (found == known_.end()) {
     latest_ = nullptr;
-    if (known_.size() >= kMaxKnown) known_.clear();
+    if (known_.size() >= kMaxKnown || known_bytes_ >= kMaxBytes) {
+      known_.clear();
+      known_bytes_ = 0;
+    }
     found = known_.emplace(std::move(key), make(call, access)).first;
+    known_bytes_ += plan::bytes_of(found->second.plan);
   }
   latest_ = &*found;
   return found->second;

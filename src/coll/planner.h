@@ -51,6 +51,7 @@ class Planner {
   std::size_t slot_bytes_;
   Preferences preferences_;
   std::unordered_map<Key, PlannedCall, KeyHash> known_;
+  std::size_t known_bytes_ = 0;  // of their plans
   const std::pair<const Key, PlannedCall>* latest_ = nullptr;  // most calls repeat the one before
 };
 

@@ -19,6 +19,8 @@ enum class Access : std::uint8_t { messages, slots, shared };
 /// What sessions move at a time in pipelined plans (Request::chunk, in bytes): little enough to
 /// stay in the cache, enough for a peer that is late not to stop the stream.
 inline constexpr std::uint64_t kChunkBytes = std::uint64_t{256} << 10;
+/// Chunks of a vector, at most: beyond, they grow, so that plans of any size stay small.
+inline constexpr std::uint64_t kMostChunks = 512;
 
 /// The order of additions. fixed_tree: the tree over global replicas, whatever the layout. any: the
 /// algorithm's own, the same on all ranks of one run but another with another number of ranks.

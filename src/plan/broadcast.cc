@@ -1,4 +1,6 @@
 // Broadcasts by messages. Positions count from the root around the ring of ranks.
+#include <algorithm>
+
 #include "plan/binomial.h"
 #include "plan/builder.h"
 #include "plan/makers.h"
@@ -32,30 +34,38 @@ Plan broadcast_tree(const Request& request, const Layout& layout, int rank) {
   return b.done();
 }
 
-/// The root gives each rank one slice; then slices travel around the ring. The root sends twice the
-/// data once instead of all of it log2(n) times, and every rank's link works. Nothing is sent to
-/// the root: it has everything.
+/// Slices go down a binomial tree, each rank's with those of the ranks below it; then they travel
+/// around the ring. The root sends twice the data once instead of all of it log2(n) times, and
+/// every rank's link works. Nothing is sent to a rank that has it: the root has everything.
 Plan broadcast_scatter_gather(const Request& request, const Layout& layout, int rank) {
   Builder b(request, layout, rank);
   const int n = b.ranks();
   const int position = position_of(b, rank);
   const std::vector<Slice> slices = split_evenly(request.count, n);
-  const auto slice_at = [&](int index) {
-    return slices[static_cast<std::size_t>((index + n) % n)];
+  const auto slice_at = [&](int index) { return slices[static_cast<std::size_t>(index)]; };
+  const auto end_of = [&](int from) { return from == 0 ? n : std::min(n, from + (from & -from)); };
+  const auto below = [&](int from) {
+    return Slice{slice_at(from).begin, slice_at(end_of(from) - 1).end};
   };
   if (position == 0) {
     b.copy(b.input(0), b.output(0), request.count);
-    for (int i = 1; i < n; ++i) {
-      b.send(rank_at(b, i), b.output(slice_at(i).begin), slice_at(i).count());
-    }
   } else {
-    b.receive(request.root, b.output(slice_at(position).begin), slice_at(position).count());
+    b.receive(rank_at(b, binomial_parent(position)), b.output(below(position).begin),
+              below(position).count());
   }
+  for (const int child : binomial_children(position, n)) {
+    b.send(rank_at(b, child), b.output(below(child).begin), below(child).count());
+  }
+  const auto has = [&](int holder, int index) { return holder <= index && index < end_of(holder); };
   for (int step = 0; step < n - 1; ++step) {
-    const Slice out = slice_at(position - step);
-    const Slice in = slice_at(position - step - 1);
-    if (position != n - 1) b.send(b.neighbour(1), b.output(out.begin), out.count());
-    if (position != 0) b.receive(b.neighbour(-1), b.output(in.begin), in.count());
+    const int out = (position - step + n) % n;
+    const int in = (position - step - 1 + n) % n;
+    if (!has((position + 1) % n, out)) {
+      b.send(b.neighbour(1), b.output(slice_at(out).begin), slice_at(out).count());
+    }
+    if (!has(position, in)) {
+      b.receive(b.neighbour(-1), b.output(slice_at(in).begin), slice_at(in).count());
+    }
   }
   return b.done();
 }

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cassert>
 
+#include "plan/algorithm.h"
+#include "plan/form.h"
+
 namespace lockstep::plan {
 namespace {
 
@@ -46,15 +49,17 @@ Slice chunk_of(Slice slice, std::uint64_t chunk, std::uint64_t j) noexcept {
   return {slice.begin + begin, slice.begin + std::min(slice.count(), begin + chunk)};
 }
 
+std::uint64_t chunk_length(const Request& request) {
+  const std::uint64_t least = element_count(request) / kMostChunks;
+  return std::max<std::uint64_t>({request.chunk, least > 0 ? round_up(least + 1) : 1, 1});
+}
+
 std::uint64_t chunks_in(Slice slice, std::uint64_t chunk) noexcept {
   return slice.count() / chunk + (slice.count() % chunk != 0 ? 1 : 0);
 }
 
 Builder::Builder(const Request& request, const Layout& layout, int rank)
-    : request_(request),
-      layout_(layout),
-      rank_(rank),
-      chunk_(std::max<std::uint64_t>(request.chunk, 1)) {}
+    : request_(request), layout_(layout), rank_(rank), chunk_(chunk_length(request)) {}
 
 int Builder::neighbour(int steps) const noexcept {
   const int n = ranks();

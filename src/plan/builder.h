@@ -46,6 +46,9 @@ std::vector<Slice> split_evenly(std::uint64_t count, int parts);
 std::vector<Slice> split_by(std::span<const std::uint64_t> counts);
 /// The j-th part of at most `chunk` elements of a slice; empty beyond its end.
 Slice chunk_of(Slice slice, std::uint64_t chunk, std::uint64_t j) noexcept;
+/// The chunk length of a plan for the request: at least 1, and longer than asked for if there would
+/// be more than kMostChunks of them.
+std::uint64_t chunk_length(const Request& request);
 /// How many parts of `chunk` elements a slice has.
 std::uint64_t chunks_in(Slice slice, std::uint64_t chunk) noexcept;
 
@@ -62,7 +65,7 @@ class Builder {
   /// The replicas of a rank, as a range of leaves.
   [[nodiscard]] Node leaves_of(int rank) const noexcept;
   [[nodiscard]] Node root_node() const noexcept { return {0, layout_.replicas()}; }
-  /// The chunk length for pipelines, at least 1.
+  /// See chunk_length().
   [[nodiscard]] std::uint64_t chunk() const noexcept { return chunk_; }
 
   [[nodiscard]] Place input(std::uint64_t offset) const noexcept {

@@ -52,10 +52,20 @@ Plan broadcast_scatter_gather(const Request& request, const Layout& layout, int 
 // tree_reduce.cc
 Plan all_reduce_tree(const Request& request, const Layout& layout, int rank);
 Plan reduce_tree(const Request& request, const Layout& layout, int rank);
+Plan reduce_scatter_tree(const Request& request, const Layout& layout, int rank);
+
+// tree_move.cc
+Plan gather_tree(const Request& request, const Layout& layout, int rank);
+Plan scatter_tree(const Request& request, const Layout& layout, int rank);
+
+// bruck.cc
+Plan all_gather_bruck(const Request& request, const Layout& layout, int rank);
+Plan all_to_all_bruck(const Request& request, const Layout& layout, int rank);
 
 // doubling.cc, halving.cc: only where each rank's replicas are one subtree.
 Plan all_reduce_doubling(const Request& request, const Layout& layout, int rank);
 Plan all_reduce_halving(const Request& request, const Layout& layout, int rank);
+Plan reduce_scatter_halving(const Request& request, const Layout& layout, int rank);
 std::string refuses_unaligned(const Request& request, const Layout& layout);
 
 // ring.cc

@@ -112,6 +112,12 @@ struct Plan {
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
+/// Memory that a plan takes.
+inline std::size_t bytes_of(const Plan& plan) noexcept {
+  return plan.code.size() * sizeof(Instruction) + plan.places.size() * sizeof(Place) +
+         plan.merges.size();
+}
+
 /// Whether partial sums have the elements' own type (they may then lie in the output) or a wider
 /// one.
 enum class Accumulator : std::uint8_t { same, wide };

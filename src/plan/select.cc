@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "plan/form.h"
 #include "plan/scan.h"
+#include "plan/work.h"
 
 namespace lockstep::plan {
 namespace {
@@ -81,6 +83,30 @@ std::string refusal_of(const Algorithm& algorithm, const Request& request,
   return algorithm.refuses(request, situation.layout);
 }
 
+/// Threads need no connections.
+int peers(const Algorithm& algorithm, const Request& request, const Situation& situation) {
+  if (situation.access == Access::shared || situation.layout.ranks() == 1) return 0;
+  const Terms terms(request, situation.layout, situation.element_bytes);
+  return static_cast<int>(algorithm.work(terms).peers);
+}
+
+/// The best algorithm below most_peers() comes first, unless one with more is worth it.
+void prefer_few_peers(std::vector<Candidate>& candidates, const Request& request,
+                      const Situation& situation) {
+  const int most = most_peers(situation.layout.ranks());
+  const auto few = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& c) {
+    return c.refusal.empty() && c.peers <= most;
+  });
+  if (few == candidates.end() || few == candidates.begin()) return;
+  std::uint64_t bytes = bytes_of(request, situation.element_bytes);
+  if (request.kind == Kind::all_to_all) {
+    bytes *= static_cast<std::uint64_t>(situation.layout.ranks());
+  }
+  const bool worth_it = candidates.front().microseconds * kWorthConnections < few->microseconds;
+  if (bytes > kSmallBytes && worth_it) return;
+  std::rotate(candidates.begin(), few, few + 1);
+}
+
 std::vector<Candidate> weigh(const Request& request, const Situation& situation) {
   std::vector<Candidate> candidates;
   for (const Algorithm& algorithm : algorithms(request.kind)) {
@@ -89,6 +115,7 @@ std::vector<Candidate> weigh(const Request& request, const Situation& situation)
     if (candidate.refusal.empty()) {
       candidate.microseconds = estimate(algorithm, request, situation.layout,
                                         situation.element_bytes, situation.access, situation.costs);
+      candidate.peers = peers(algorithm, request, situation);
     }
     candidates.push_back(std::move(candidate));
   }
@@ -97,6 +124,7 @@ std::vector<Candidate> weigh(const Request& request, const Situation& situation)
                      if (a.refusal.empty() != b.refusal.empty()) return a.refusal.empty();
                      return a.refusal.empty() && a.microseconds < b.microseconds;
                    });
+  prefer_few_peers(candidates, request, situation);
   return candidates;
 }
 
@@ -118,12 +146,29 @@ std::string reason_for_fastest(const std::vector<Candidate>& candidates, const R
   if (candidates.size() < 2 || !candidates[1].refusal.empty()) {
     return fmt::format("{} is the only algorithm that can do {} here", best.algorithm->name, what);
   }
+  const Candidate& next = candidates[1];
+  if (best.microseconds > next.microseconds) {
+    return fmt::format(
+        "{} is taken for {}: {:.4g} us with {} peers a rank; {} is estimated at {:.4g} us, but "
+        "gives "
+        "a rank {} peers",
+        best.algorithm->name, what, best.microseconds, best.peers, next.algorithm->name,
+        next.microseconds, next.peers);
+  }
   return fmt::format("{} is estimated fastest for {}: {:.4g} us; next is {} with {:.4g} us",
-                     best.algorithm->name, what, best.microseconds, candidates[1].algorithm->name,
-                     candidates[1].microseconds);
+                     best.algorithm->name, what, best.microseconds, next.algorithm->name,
+                     next.microseconds);
 }
 
 }  // namespace
+
+int most_peers(int ranks) noexcept {
+  // Below the first number every pair may connect.
+  constexpr int kFew = 16;
+  constexpr int kPerLevel = 4;
+  return std::max(kFew,
+                  kPerLevel * static_cast<int>(std::bit_width(static_cast<unsigned>(ranks - 1))));
+}
 
 Status parse_overrides(std::string_view text, Overrides& out) {
   Scanner scan("algorithms", text);

@@ -44,12 +44,21 @@ struct Candidate {
   const Algorithm* algorithm;
   std::string refusal = {};  // empty: usable
   double microseconds = 0;   // estimate; only if usable
+  int peers = 0;             // ranks that one rank exchanges messages with, at most
 };
+
+/// Each pair of ranks that exchanges messages costs a connection, which takes descriptors, memory
+/// and time to make. So that their number grows with log2(n), an algorithm that gives a rank more
+/// peers than this is taken only for more than kSmallBytes, and only if it is estimated more than
+/// kWorthConnections times as fast as the best one below the limit.
+int most_peers(int ranks) noexcept;
+inline constexpr std::uint64_t kSmallBytes = std::uint64_t{64} << 10;
+inline constexpr double kWorthConnections = 2;
 
 struct Choice {
   const Algorithm* algorithm;  // never null: every kind has one that always applies
   std::string why;
-  std::vector<Candidate> candidates;  // all of the kind, fastest usable first
+  std::vector<Candidate> candidates;  // all of the kind, the best usable one first
 };
 
 /// An override that cannot serve the request is ignored and `why` says so.

@@ -19,7 +19,12 @@ namespace {
 /// As many as the order of steps needs.
 constexpr std::uint64_t kRegions = 3;
 /// A stage is a number of 16 bits.
-constexpr std::uint64_t kMostChunks = 30'000;
+constexpr std::uint64_t kMostStages = 30'000;  // chunks
+/// A plan has some instructions for each chunk and rank. With more ranks than a machine has cores
+/// they wait for each other, so that chunks gain little; plans are kept below 1 MiB then.
+constexpr std::uint64_t kMostSteps = 64 << 10;
+constexpr int kManyRanks = 64;
+constexpr std::uint64_t kMostStepsOfMany = 4 << 10;
 
 class Staged {
  public:
@@ -27,7 +32,9 @@ class Staged {
       : b_(b),
         all_{0, b.request().count},
         chunk_(chunk_length(b.request(), b.layout())),
-        chunks_(chunks_in(all_, chunk_)) {}
+        chunks_(chunks_in(all_, chunk_)),
+        parts_(split_evenly(chunk_, b.ranks())),
+        last_parts_(split_evenly(chunk(chunks_ - 1).count(), b.ranks())) {}
 
   Plan run() {
     const Request& request = b_.request();
@@ -61,7 +68,7 @@ class Staged {
   [[nodiscard]] Slice chunk(std::uint64_t j) const { return chunk_of(all_, chunk_, j); }
   /// What a rank adds of chunk j; nothing, maybe: a small chunk is not divided among all.
   [[nodiscard]] Slice part(std::uint64_t j, int rank) const {
-    return split_evenly(chunk(j).count(), b_.ranks())[static_cast<std::size_t>(rank)];
+    return (j + 1 < chunks_ ? parts_ : last_parts_)[static_cast<std::size_t>(rank)];
   }
   [[nodiscard]] Place region(int rank, std::uint64_t replica, std::uint64_t j) const {
     const std::uint64_t regions = std::min(kRegions, chunks_);
@@ -123,6 +130,8 @@ class Staged {
   Slice all_;
   std::uint64_t chunk_;
   std::uint64_t chunks_;
+  std::vector<Slice> parts_;       // by rank, of a whole chunk
+  std::vector<Slice> last_parts_;  // of the last chunk, which may be shorter
 };
 
 }  // namespace
@@ -131,9 +140,16 @@ std::string refuses_staged(const Request& request, const Layout& layout) {
   if (layout.ranks() == 1) return "there is only one rank";
   if (request.count == 0) return {};
   const std::uint64_t chunk = Staged::chunk_length(request, layout);
-  if (request.count / chunk > kMostChunks) {
-    return fmt::format("{} elements are more than {} chunks of {}", request.count, kMostChunks,
+  if (request.count / chunk > kMostStages) {
+    return fmt::format("{} elements are more than {} chunks of {}", request.count, kMostStages,
                        chunk);
+  }
+  const std::uint64_t steps =
+      (request.count / chunk + 1) * static_cast<std::uint64_t>(layout.ranks());
+  const std::uint64_t most = layout.ranks() > kManyRanks ? kMostStepsOfMany : kMostSteps;
+  if (steps > most) {
+    return fmt::format("{} ranks would take {} steps for {} chunks, more than {}", layout.ranks(),
+                       steps, request.count / chunk + 1, most);
   }
   return {};
 }

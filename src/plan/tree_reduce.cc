@@ -7,6 +7,7 @@
 #include "plan/binomial.h"
 #include "plan/builder.h"
 #include "plan/makers.h"
+#include "plan/tree_move.h"
 
 namespace lockstep::plan {
 namespace {
@@ -16,9 +17,11 @@ enum class Echo : std::uint8_t { no, yes };
 
 class TreeReduce {
  public:
-  TreeReduce(Builder& b, int root, Echo echo) : b_(b), root_(root), echo_(echo) {
+  /// The sum of `count` elements, to `result` on the root.
+  TreeReduce(Builder& b, int root, Echo echo, std::uint64_t count, Place result)
+      : b_(b), root_(root), echo_(echo), result_(result) {
     final_ = visit(b_.root_node());
-    const std::uint64_t longest = std::min(b_.chunk(), b_.request().count);
+    const std::uint64_t longest = std::min(b_.chunk(), count);
     for (const Region& region : regions_) {
       const Place first = b_.take_for(region.node, longest);
       banks_[0].push_back(first);
@@ -26,7 +29,7 @@ class TreeReduce {
     }
   }
 
-  /// Brings the sum of chunk j to the root's output.
+  /// Brings the sum of chunk j to the root.
   void gather(std::uint64_t j, Slice slice) {
     for (const Move& move : moves_) {
       if (move.into >= 0) {
@@ -43,7 +46,8 @@ class TreeReduce {
       b_.send(move.peer, pieces(j, slice, {&from, 1}).front().place, slice.count());
     }
     if (b_.rank() == root_) {
-      b_.reduce(pieces(j, slice, final_), b_.output(slice.begin), slice.count(), Finish::yes);
+      b_.reduce(pieces(j, slice, final_), shifted(result_, slice.begin), slice.count(),
+                Finish::yes);
     }
   }
 
@@ -128,6 +132,7 @@ class TreeReduce {
   Builder& b_;
   int root_;
   Echo echo_;
+  Place result_;
   std::vector<Move> moves_;  // of every chunk, in order
   std::vector<Part> final_;  // what the root adds in the end
   std::vector<Region> regions_;
@@ -138,7 +143,7 @@ class TreeReduce {
 
 Plan reduce_tree(const Request& request, const Layout& layout, int rank) {
   Builder b(request, layout, rank);
-  TreeReduce tree(b, request.root, Echo::no);
+  TreeReduce tree(b, request.root, Echo::no, request.count, b.output(0));
   const Slice all{0, request.count};
   for (std::uint64_t j = 0; j < chunks_in(all, b.chunk()); ++j) {
     tree.gather(j, chunk_of(all, b.chunk(), j));
@@ -146,11 +151,24 @@ Plan reduce_tree(const Request& request, const Layout& layout, int rank) {
   return b.done();
 }
 
+/// To rank 0, and each rank's part of the sum down a binomial tree.
+Plan reduce_scatter_tree(const Request& request, const Layout& layout, int rank) {
+  Builder b(request, layout, rank);
+  const Slice all{0, split_by(request.counts).back().end};
+  const Place sum = rank == 0 ? b.take_scratch(all.count()) : Place();
+  TreeReduce tree(b, 0, Echo::no, all.count(), sum);
+  for (std::uint64_t j = 0; j < chunks_in(all, b.chunk()); ++j) {
+    tree.gather(j, chunk_of(all, b.chunk(), j));
+  }
+  TreeMove(b, request.counts, 0).scatter(sum);
+  return b.done();
+}
+
 /// To rank 0 and down a binomial tree. Sums of the next chunk go up before the result of this one
 /// comes down; rank 0 sends a result as soon as it has it.
 Plan all_reduce_tree(const Request& request, const Layout& layout, int rank) {
   Builder b(request, layout, rank);
-  TreeReduce tree(b, 0, Echo::yes);
+  TreeReduce tree(b, 0, Echo::yes, request.count, b.output(0));
   const std::vector<int> children = binomial_children(rank, b.ranks());
   const Slice all{0, request.count};
   const std::uint64_t chunks = chunks_in(all, b.chunk());

@@ -36,6 +36,15 @@ TEST(Explain, SmallGoesThroughSlotsAndLargeInOnePass) {
   EXPECT_EQ(choice(explain("all_reduce -n 8 -b 4M")), "one_pass");
 }
 
+TEST(Explain, PrintsHowManyConnectionsARankNeeds) {
+  EXPECT_THAT(explain("all_gather -n 256 -b 64K --access messages"),
+              HasSubstr("connections: a rank talks to up to 15 of the 255 others"));
+  EXPECT_THAT(explain("reduce_scatter -n 256 -b 16M --access messages"),
+              HasSubstr("connections: a rank talks to up to 9 of the 255 others"));
+  EXPECT_THAT(explain("all_to_all -n 256 -b 16M --access messages"),
+              HasSubstr("connections: a rank talks to up to 255 of the 255 others"));
+}
+
 TEST(Explain, MarksTheChoiceInTheTable) {
   const std::string text = explain("all_reduce -n 8 -b 4M");
   EXPECT_EQ(candidate(text, choice(text)).front(), '*');

@@ -207,6 +207,7 @@ struct Sent {
   std::uint64_t most = 0;
   std::uint64_t all = 0;
   std::uint64_t messages = 0;
+  std::uint64_t peers = 0;  // of the rank that has most
 };
 
 Sent sent_by_all(const Question& question, const plan::Algorithm& algorithm,
@@ -218,6 +219,7 @@ Sent sent_by_all(const Question& question, const plan::Algorithm& algorithm,
     sent.most = std::max(sent.most, traffic.bytes);
     sent.all += traffic.bytes;
     sent.messages += traffic.messages;
+    sent.peers = std::max(sent.peers, traffic.peers);
   }
   return sent;
 }
@@ -242,6 +244,8 @@ void print_traffic(const Question& question, const plan::Choice& choice) {
   } else {
     fmt::print("traffic: a rank sends up to {} ({} bytes); all ranks {} bytes in {} messages\n",
                size_text(sent.most), sent.most, sent.all, sent.messages);
+    fmt::print("connections: a rank talks to up to {} of the {} others\n", sent.peers,
+               question.layout.ranks() - 1);
   }
   const int subtrees = most_subtrees(question.layout);
   if (!reduces(question.kind) || subtrees < 2) return;

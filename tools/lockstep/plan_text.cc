@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <set>
 #include <vector>
 
 namespace lockstep::tool {
@@ -113,12 +114,15 @@ std::string text_of(const Plan& plan, int rank) {
 
 Traffic traffic_of(const Plan& plan, DType dtype) {
   Traffic traffic;
+  std::set<int> peers;
   for (const Instruction& code : plan.code) {
+    if (code.verb == Verb::send || code.verb == Verb::receive) peers.insert(code.peer);
     if (code.verb != Verb::send) continue;
     const bool partial = plan.sources_of(code)[0].buffer == plan::Buffer::partial;
     ++traffic.messages;
     traffic.bytes += code.count * size_of(partial ? accumulator_of(dtype) : dtype);
   }
+  traffic.peers = peers.size();
   return traffic;
 }
 

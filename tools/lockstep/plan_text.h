@@ -16,9 +16,10 @@ std::string text_of(const plan::Plan& plan, int rank);
 struct Traffic {
   std::uint64_t messages = 0;
   std::uint64_t bytes = 0;
+  std::uint64_t peers = 0;  // ranks that it exchanges messages with
 };
 
-/// What the plan sends.
+/// What the plan sends, and with whom it talks.
 Traffic traffic_of(const plan::Plan& plan, DType dtype);
 
 }  // namespace lockstep::tool
