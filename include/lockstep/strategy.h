@@ -9,7 +9,8 @@
 // Every replica of run() has a thread; replica 0 runs on the caller's. The verbs stand in
 // cross-replica context: in scope(), inside a merge function, or outside of everything (then the
 // strategy is entered for the call). From another strategy's scope, or inside a step function, they
-// are InvalidUsage. Two threads may use one strategy; their runs take turns.
+// are InvalidUsage. Two threads may use one strategy: their runs, updates, assignments and optimizer
+// steps take turns.
 #pragma once
 
 #include <chrono>

@@ -120,12 +120,12 @@ void StrategyCore::on_lanes(const std::function<void(int)>& work) {
     work(lane);
   };
   const tensor::OperatorThreads threads(threads_per_replica_);  // the caller's is lane 0
+  const Turn turn(*this);
   if (replicas() == 1) {
     without_gradients(0);
-    return;
+  } else {
+    lanes().on_all(without_gradients);
   }
-  const Leading leading(leadership_, name());
-  lanes().on_all(without_gradients);
 }
 
 void StrategyCore::set_last_errors(std::vector<std::exception_ptr> errors) {
@@ -190,9 +190,7 @@ void run_replicas(Strategy& strategy, const RunOptions& options,
         Code::failed_precondition);
   }
   try {
-    // Code that knows no strategy stays concurrent.
-    std::optional<Leading> leading;
-    if (!core.is_default()) leading.emplace(core.leadership(), core.name());
+    const Turn turn(core);
     if (core.replicas() == 1) {
       run_inline(core, options, body);
     } else {

@@ -129,6 +129,25 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   std::vector<std::exception_ptr> last_errors_ GUARDED_BY(mutex_);
 };
 
+/// A thread's turn with a strategy, for the length of a call: runs, updates and optimizer steps of
+/// other threads wait. A thread may take it again. The default strategy has no turns: code that
+/// knows no strategy stays concurrent.
+class Turn {
+ public:
+  explicit Turn(StrategyCore& core, Deadline deadline = Deadline::never())
+      : leadership_(core.is_default() ? nullptr : &core.leadership()) {
+    if (leadership_ != nullptr) leadership_->take(core.name(), deadline);
+  }
+  ~Turn() {
+    if (leadership_ != nullptr) leadership_->release();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  Leadership* leadership_;  // null: there are no turns
+};
+
 /// What stands behind a ReplicaContext.
 struct ReplicaState {
   StrategyCore* core;

@@ -454,6 +454,7 @@ void update_copies(Strategy& strategy, const char* method, const DeviceList& dev
         fmt::format("{} inside an update: the copy is being updated already", method),
         Code::failed_precondition);
   }
+  const Turn turn(core);
   const ThreadContext caller = thread_context();
   const auto target = [&](std::size_t i) { return UpdateTarget{static_cast<int>(i), devices[i]}; };
   if (devices == core.options().worker_devices && devices.size() > 1) {

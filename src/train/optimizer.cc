@@ -158,6 +158,7 @@ void Optimizer::discard(ReplicaContext& replica, Here here) {
 
 void Scheduler::step() {
   const detail::CrossEntry entry(core_->strategy(), "Scheduler::step");
+  const detail::Turn turn(core_->strategy());
   for (const auto& each : each_) each->step();
 }
 
@@ -220,6 +221,7 @@ double DistributedOptimizer::learning_rate() const {
 
 void DistributedOptimizer::set_learning_rate(double rate) const {
   const detail::CrossEntry entry(core_->strategy(), "set_learning_rate");
+  const detail::Turn turn(core_->strategy());
   for (torch::optim::Optimizer* copy : copies()) {
     for (auto& group : copy->param_groups()) group.options().set_lr(rate);
   }
@@ -227,6 +229,7 @@ void DistributedOptimizer::set_learning_rate(double rate) const {
 
 void DistributedOptimizer::check_parameters(Here here) const {
   const detail::CrossEntry entry(core_->strategy(), "check_parameters", here);
+  const detail::Turn turn(core_->strategy());
   core_->check_parameters();
 }
 
@@ -234,6 +237,7 @@ std::string DistributedOptimizer::explain() const { return core_->explain(); }
 
 void DistributedOptimizer::reset(Here here) const {
   const detail::CrossEntry entry(core_->strategy(), "reset", here);
+  const detail::Turn turn(core_->strategy());
   core_->discard();
 }
 

@@ -28,30 +28,87 @@ TEST_P(RunTest, TwoThreadsTakeTurns) {
   EXPECT_THAT(sums, ElementsAre(2500, 2500));
 }
 
-/// Runs steps of the strategy on two threads. True if two steps ever overlapped.
-bool steps_meet(Strategy& strategy) {
+/// Calls first(body) on this thread and second(body) on another, again and again. True if two
+/// bodies ever overlapped.
+template <class First, class Second>
+bool meet(const First& first, const Second& second) {
   std::atomic<int> inside = 0;
   std::atomic<bool> met = false;
-  const auto work = [&] {
-    for (int i = 0; i < 50; ++i) {
-      strategy.run([&] {
-        if (++inside > 1) met = true;
-        for (int k = 0; k < 100 && !met; ++k) std::this_thread::yield();
-        --inside;
-      });
-    }
+  const auto body = [&] {
+    if (++inside > 1) met = true;
+    for (int k = 0; k < 100 && !met; ++k) std::this_thread::yield();
+    --inside;
   };
-  std::thread other(work);
-  work();
+  std::thread other([&] {
+    for (int i = 0; i < 50; ++i) second(body);
+  });
+  for (int i = 0; i < 50; ++i) first(body);
   other.join();
   return met;
 }
 
 TEST(Run, OneReplicaTakesTurnsToo) {
+  const auto steps_meet = [](Strategy& strategy) {
+    const auto run = [&](const auto& body) { strategy.run(body); };
+    return meet(run, run);
+  };
   MirroredStrategy mirrored(cpus(1));
   EXPECT_FALSE(steps_meet(mirrored));
   OneDeviceStrategy one("CPU:0");
   EXPECT_FALSE(steps_meet(one));
+}
+
+/// A copy is written to in nobody else's run, update or reduction: of one copy as of several.
+TEST(Update, TakesTurnsWithRunsAndUpdatesOfOtherThreads) {
+  const auto check = [](Strategy& strategy) {
+    auto scope = strategy.scope();
+    const Variable v = variable("v", 0.0);
+    scope.exit();
+    // One replica, one copy: those of one call are served at the same time.
+    const auto run = [&](const auto& body) {
+      strategy.run([&](ReplicaContext& replica) {
+        if (replica.replica_id_in_sync_group() == 0) body();
+      });
+    };
+    const auto update = [&](const auto& body) {
+      strategy.update(v, [&](Component& copy) {
+        if (copy.index() == 0) body();
+      });
+    };
+    const auto update_non_slot = [&](const auto& body) {
+      std::atomic<int> calls = 0;
+      strategy.update_non_slot(strategy.non_slot_devices({v}), [&] {
+        if (calls++ == 0) body();
+      });
+    };
+    EXPECT_FALSE(meet(update, update));
+    EXPECT_FALSE(meet(update, run));
+    EXPECT_FALSE(meet(update_non_slot, run));
+    EXPECT_FALSE(meet(update, update_non_slot));
+  };
+  OneDeviceStrategy one("CPU:0");
+  check(one);
+  MirroredStrategy two(cpus(2));
+  check(two);
+  CentralStorageStrategy central(
+      {.compute_devices = {"CPU:0", "CPU:1"}, .parameter_device = "CPU:0"});
+  check(central);
+}
+
+TEST(Update, AssignmentsOfTwoThreadsAllCount) {
+  OneDeviceStrategy strategy("CPU:0");
+  auto scope = strategy.scope();
+  const Variable v = variable("v", torch::zeros({1 << 14}));
+  scope.exit();
+  const Tensor ones = torch::ones({1 << 14});
+  const auto work = [&] {
+    for (int i = 0; i < 200; ++i) v.assign_add(ones);
+  };
+  std::thread other(work);
+  work();
+  other.join();
+  EXPECT_EQ(number(v.read().min()), 400);
+  EXPECT_EQ(number(v.read().max()), 400);
 }
 
 // A net that two threads train in turn: the steps of both count.

@@ -191,13 +191,13 @@ class CollectiveAllReduce::Impl {
   /// One call: its deadline, its turn among the threads, and its name.
   class Call {
    public:
+    // The strategy's turn first, as a step has it when it comes here: the other way round two
+    // threads could each have what the other waits for.
     Call(Impl& impl, const char* what, const CommunicationOptions& options)
-        : options_(impl.options_.merged(options)), deadline_(deadline_of(options_)) {
-      // The lanes first, as a step has them when it comes here: the other way round two threads
-      // could each have what the other waits for.
-      detail::StrategyCore& core = detail::current_core();
-      if (core.replicas() > 1) lanes_.emplace(core.leadership(), core.name(), deadline_);
-      turn_.emplace(impl.turn_, "CollectiveAllReduce", deadline_);
+        : options_(impl.options_.merged(options)),
+          deadline_(deadline_of(options_)),
+          strategys_turn_(detail::current_core(), deadline_),
+          turn_(impl.turn_, "CollectiveAllReduce", deadline_) {
       impl.explain_engine(options_.implementation);
       name_ = fmt::format("{} group {} instance {}", what, impl.group_,
                           impl.keys_.next_instance_key(impl.group_, impl.devices_.front()));
@@ -226,8 +226,8 @@ class CollectiveAllReduce::Impl {
 
     CommunicationOptions options_;
     Deadline deadline_;
-    std::optional<detail::Leading> lanes_;
-    std::optional<detail::Leading> turn_;
+    detail::Turn strategys_turn_;
+    detail::Leading turn_;
     std::string name_;
   };
 
