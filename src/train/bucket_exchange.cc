@@ -124,10 +124,6 @@ class BucketExchange : public GradientExchange {
     begin_anew();
   }
 
-  [[nodiscard]] bool is_being_sent(const Tensor& gradient) const override {
-    return sends_during_backward() && gradients_->holds(gradient);
-  }
-
   [[nodiscard]] std::string explain() const override {
     std::string text = fmt::format("gradients: {} workers over {}", workers().count(), why_);
     if (is_planned() && sender_->slices().size() > 1) {
@@ -159,9 +155,8 @@ class BucketExchange : public GradientExchange {
     // All workers have as many replicas, so they deal the same slices.
     LaneSlices slices = deal_slices(layouts, overlaps_ ? 1 : core_.replicas());
     workers().have_lane_sessions(static_cast<int>(slices.size()));
-    gradients_.emplace(
-        core_, parameters_, layouts,
-        overlaps_ ? BucketGradients::Writes::refused : BucketGradients::Writes::allowed);
+    gradients_.emplace(core_, parameters_, layouts,
+                       overlaps_ ? BucketGradients::Grad::stays : BucketGradients::Grad::is_view);
     flag_->attach(gradients_->buckets());
     sparse_ = std::move(order.sparse);
     sender_.emplace(core_, gradients_->buckets(), std::move(slices), options_.wire);

@@ -5,14 +5,12 @@
 
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "lockstep/coll/session.h"
-#include "lockstep/error.h"
 #include "tensor/buffer.h"
 #include "train/gradient_exchange.h"
 
@@ -52,13 +50,13 @@ void copy_into(const Tensor& view, const Tensor& gradient) {
 }  // namespace
 
 BucketGradients::BucketGradients(detail::StrategyCore& core, const Parameters& parameters,
-                                 const std::vector<BucketLayout>& layouts, Writes writes)
+                                 const std::vector<BucketLayout>& layouts, Grad grad)
     : core_(core),
       parameters_(parameters),
-      writes_(writes),
+      grad_(grad),
       places_(parameters.variables.size()),
-      versions_(static_cast<std::size_t>(core.replicas()),
-                std::vector<std::optional<std::int64_t>>(parameters.variables.size())) {
+      moved_in_(static_cast<std::size_t>(core.replicas()),
+                std::vector<char>(parameters.variables.size(), 0)) {
   for (const BucketLayout& layout : layouts) make_bucket(layout);
   // Last, so that it needs no undoing if memory is short.
   for (const auto& bucket : buckets_) {
@@ -95,17 +93,6 @@ void BucketGradients::make_flat(Bucket& bucket, int replica) {
   bucket.keep(replica, flat);
 }
 
-bool BucketGradients::holds(const Tensor& gradient) const {
-  if (!gradient.has_storage()) return false;
-  const void* memory = gradient.storage().data();
-  for (const auto& bucket : buckets_) {
-    for (const coll::ConstBuffer& input : bucket->inputs()) {
-      if (input.data() == memory) return true;
-    }
-  }
-  return false;
-}
-
 bool BucketGradients::arrived(int replica, int parameter) {
   Bucket* bucket = place(parameter).bucket;
   // During backward other consumers may still share a large gradient; fill_up() looks at it.
@@ -114,14 +101,13 @@ bool BucketGradients::arrived(int replica, int parameter) {
   return bucket->fill();
 }
 
-void BucketGradients::forget(int replica, int parameter) { version(replica, parameter).reset(); }
+void BucketGradients::forget(int replica, int parameter) { is_moved_in(replica, parameter) = 0; }
 
 void BucketGradients::forget_all() {
-  for (auto& versions : versions_) std::fill(versions.begin(), versions.end(), std::nullopt);
+  for (auto& of_replica : moved_in_) std::fill(of_replica.begin(), of_replica.end(), 0);
 }
 
-/// Binds `.grad` to its place in the bucket again if the program has set it, or has recorded the
-/// backward pass.
+/// Also if the program has set `.grad`, or has recorded the backward pass.
 void BucketGradients::move_in(int replica, int parameter) {
   const at::NoGradGuard not_recorded;
   const Tensor& own = parameters_.on(replica, parameter);
@@ -137,8 +123,8 @@ void BucketGradients::move_in(int replica, int parameter) {
   } else if (!is_same(gradient, view)) {
     copy_into(view, gradient);
   }
-  own.mutable_grad() = view;
-  version(replica, parameter) = view._version();
+  if (grad_ == Grad::is_view) own.mutable_grad() = view;
+  is_moved_in(replica, parameter) = 1;
 }
 
 /// Whether it is in memory that the other workers read, and may be overwritten with the sum.
@@ -151,8 +137,8 @@ void BucketGradients::fill_up() {
   const auto fill_replica = [&](int r) {
     for (const auto& bucket : buckets_) {
       for (const BucketSlot& slot : bucket->layout().slots) {
-        if (const auto& moved_in = version(r, slot.parameter)) {
-          take_changed(r, slot.parameter, *moved_in);
+        if (is_moved_in(r, slot.parameter) != 0) {
+          take_replaced(r, slot.parameter);
         } else {
           move_in(r, slot.parameter);
           bucket->fill();
@@ -166,28 +152,17 @@ void BucketGradients::fill_up() {
 void BucketGradients::move_arrived() {
   core_.on_lanes([&](int r) {
     for (int p = 0; p < parameters_.count(); ++p) {
-      if (place(p).bucket == nullptr || version(r, p)) continue;
+      if (place(p).bucket == nullptr || is_moved_in(r, p) != 0) continue;
       if (parameters_.on(r, p).grad().defined()) move_in(r, p);
     }
   });
 }
 
-/// `version` is what `.grad` had when it was moved in. A write through data() counts no version and
-/// is not seen.
-void BucketGradients::take_changed(int replica, int parameter, std::int64_t version) {
+void BucketGradients::take_replaced(int replica, int parameter) {
+  if (grad_ == Grad::stays) return;  // it may have been sent
   const Tensor& gradient = parameters_.on(replica, parameter).grad();
   const Tensor& view = place(parameter).views[static_cast<std::size_t>(replica)];
-  if (view.numel() == 0) return;
-  const bool replaced = !is_same(gradient, view);
-  if (writes_ == Writes::refused && (replaced || view._version() != version)) {
-    throw InvalidUsage(fmt::format(
-        "apply: {} .grad of {} after backward, when it may have been sent already. To clip say "
-        "apply(replica, {{.clip_global_norm = ...}}); change gradients while they are computed "
-        "(register_hook), or say GradientOptions{{.overlap = Overlap::never}}",
-        replaced ? "another tensor was put into" : "something was written to",
-        parameters_.name(parameter)));
-  }
-  if (replaced) move_in(replica, parameter);
+  if (view.numel() > 0 && !is_same(gradient, view)) move_in(replica, parameter);
 }
 
 void BucketGradients::bind(int replica, const std::vector<bool>& used) {

@@ -2,7 +2,9 @@
 // into them, and binds `.grad` to the sums.
 //
 // A bucket that several gradients share is a flat tensor for each local replica, in the group's
-// memory, which workers of the same host read in place. `.grad` becomes a view of it.
+// memory, which workers of the same host read in place. `.grad` becomes a view of it, so that what
+// the program writes there before the step counts. If buckets are sent during backward, `.grad`
+// stays what backward has left: the bucket's memory may hold a part of the sum at any moment.
 //
 // A large gradient that has a bucket to itself (BucketLayout::alone) stays where libtorch has
 // computed it, if that is the group's memory (tensor/placed_memory.h) and nothing else uses it. If
@@ -17,8 +19,6 @@
 // functions by one thread while the replicas wait.
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "strategy/core.h"
@@ -30,20 +30,17 @@ namespace lockstep::train {
 
 class BucketGradients {
  public:
-  /// Whether the program may change `.grad` after backward. It may not if gradients are sent
-  /// before.
-  enum class Writes { allowed, refused };
+  /// What becomes of `.grad` when its gradient is moved in.
+  enum class Grad { is_view, stays };
 
   /// The first two outlive this object.
   BucketGradients(detail::StrategyCore& core, const Parameters& parameters,
-                  const std::vector<BucketLayout>& layouts, Writes writes);
+                  const std::vector<BucketLayout>& layouts, Grad grad);
   ~BucketGradients();
   BucketGradients(const BucketGradients&) = delete;
   BucketGradients& operator=(const BucketGradients&) = delete;
 
   [[nodiscard]] const Buckets& buckets() const noexcept { return buckets_; }
-  /// Whether the memory of this tensor belongs to a bucket.
-  [[nodiscard]] bool holds(const Tensor& gradient) const;
 
   /// Moves the gradient into its bucket, if several share it. True if the bucket is full now.
   bool arrived(int replica, int parameter);
@@ -52,8 +49,7 @@ class BucketGradients {
   void forget_all();
 
   /// Moves in what is not in its bucket yet: large gradients, zeros for unused parameters, and, in
-  /// the first step, all. With Writes::refused: InvalidUsage naming a parameter whose `.grad` was
-  /// changed since its gradient was moved in. With Writes::allowed the changed gradient counts.
+  /// the first step, all. With Grad::is_view also a tensor that was put into `.grad` since.
   void fill_up();
   /// Moves in gradients that were not moved when they arrived: those of accumulated passes, and
   /// those that arrived while another optimizer had one of the parameters, too. Does not count them
@@ -71,23 +67,21 @@ class BucketGradients {
 
   [[nodiscard]] tensor::PlacedMemory& memory() const noexcept { return *core_.placed_memory(); }
   [[nodiscard]] Place& place(int parameter) { return places_[static_cast<std::size_t>(parameter)]; }
-  [[nodiscard]] std::optional<std::int64_t>& version(int replica, int parameter) {
-    return versions_[static_cast<std::size_t>(replica)][static_cast<std::size_t>(parameter)];
+  [[nodiscard]] char& is_moved_in(int replica, int parameter) {
+    return moved_in_[static_cast<std::size_t>(replica)][static_cast<std::size_t>(parameter)];
   }
   void make_bucket(const BucketLayout& layout);
   void make_flat(Bucket& bucket, int replica);
   void move_in(int replica, int parameter);
   [[nodiscard]] bool can_stay(const Tensor& gradient, const Tensor& parameter) const;
-  void take_changed(int replica, int parameter, std::int64_t version);
+  void take_replaced(int replica, int parameter);
 
   detail::StrategyCore& core_;
   const Parameters& parameters_;
-  Writes writes_;
+  Grad grad_;
   Buckets buckets_;
-  std::vector<Place> places_;  // by parameter
-  // [local replica][parameter]: the version that `.grad` had when it was moved in; none: it was
-  // not.
-  std::vector<std::vector<std::optional<std::int64_t>>> versions_;
+  std::vector<Place> places_;                // by parameter
+  std::vector<std::vector<char>> moved_in_;  // [local replica][parameter]: 1 or 0
 };
 
 }  // namespace lockstep::train

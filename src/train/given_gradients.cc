@@ -11,21 +11,13 @@ namespace lockstep::train {
 
 namespace {
 
-void check_given(const PerReplica<Tensor>& gradient, const Variable& variable,
-                 const GradientExchange& exchange) {
+void check_given(const PerReplica<Tensor>& gradient, const Variable& variable) {
   for (int i = 0; i < gradient.size(); ++i) {
     const Tensor& own = gradient[i];
     if (own.defined() && own.sizes() != variable.shape()) {
       throw InvalidUsage(fmt::format("apply_gradients: the gradient of {} is {}, the variable {}",
                                      variable.name(), tensor::shape_text(own),
                                      tensor::shape_text(variable[0])));
-    }
-    if (own.defined() && exchange.is_being_sent(own)) {
-      throw InvalidUsage(fmt::format(
-          "apply_gradients: the gradient given for {} is .grad of a backward pass, which is being "
-          "added up over the workers already. Step with apply(), compute it with "
-          "torch::autograd::grad(), or say GradientOptions{{.overlap = Overlap::never}}",
-          variable.name()));
     }
   }
 }
@@ -53,8 +45,7 @@ KeptGradients keep_defined(const GradientsAndVariables& pairs, const GradientOpt
 }
 
 std::vector<int> parameter_numbers_of(const ReplicaGradientsAndVariables& pairs,
-                                      const Parameters& parameters,
-                                      const GradientExchange& exchange) {
+                                      const Parameters& parameters) {
   if (pairs.empty()) throw InvalidUsage("apply_gradients: No variables provided");
   std::vector<int> numbers;
   for (const auto& [gradient, variable] : pairs) {
@@ -68,7 +59,7 @@ std::vector<int> parameter_numbers_of(const ReplicaGradientsAndVariables& pairs,
           "apply_gradients: variable {} is given twice; add its gradients up", variable.name()));
     }
     numbers.push_back(number);
-    check_given(gradient, variable, exchange);
+    check_given(gradient, variable);
   }
   return numbers;
 }

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "lockstep/optimizer.h"
-#include "train/gradient_exchange.h"
 #include "train/parameters.h"
 
 namespace lockstep::train {
@@ -21,9 +20,8 @@ struct KeptGradients {
 KeptGradients keep_defined(const GradientsAndVariables& pairs, const GradientOptions& options);
 
 /// The parameter number of each pair's variable. Rejects a variable that is not the optimizer's or
-/// is given twice, and a gradient that has another shape than its variable or is being sent.
+/// is given twice, and a gradient that has another shape than its variable.
 std::vector<int> parameter_numbers_of(const ReplicaGradientsAndVariables& pairs,
-                                      const Parameters& parameters,
-                                      const GradientExchange& exchange);
+                                      const Parameters& parameters);
 
 }  // namespace lockstep::train

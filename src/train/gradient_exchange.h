@@ -68,10 +68,6 @@ class GradientExchange {
   /// Whether gradients are sent while backward goes on.
   [[nodiscard]] virtual bool sends_during_backward() const { return false; }
 
-  /// Whether others may write to the memory of this tensor, or have: it lies where gradients are
-  /// sent from during backward.
-  [[nodiscard]] virtual bool is_being_sent(const Tensor&) const { return false; }
-
   [[nodiscard]] virtual std::string explain() const = 0;
 };
 

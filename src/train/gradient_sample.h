@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <cstring>
 
 #include "lockstep/tensor.h"
@@ -12,13 +13,15 @@ namespace lockstep::train {
 class GradientSample {
  public:
   GradientSample() = default;
-  /// The first element, the last one and one between; nothing of a gradient that is not dense.
+  /// Where it lies, and, if it is dense, the first element, the last one and one between.
   explicit GradientSample(const Tensor& gradient) {
     if (!gradient.defined() || gradient.layout() != at::kStrided || !gradient.device().is_cpu() ||
-        !gradient.is_non_overlapping_and_dense() || gradient.numel() == 0) {
+        gradient.numel() == 0) {
       return;
     }
     memory_ = gradient.data_ptr();
+    version_ = gradient.unsafeGetTensorImpl()->version_counter().current_version();
+    if (!gradient.is_non_overlapping_and_dense()) return;
     const std::size_t width = gradient.element_size();
     if (width > kWidth) return;
     const auto last = static_cast<std::size_t>(gradient.numel()) - 1;
@@ -34,10 +37,20 @@ class GradientSample {
     const GradientSample now(gradient);
     return memory_ != nullptr && now.memory_ == memory_ && now.bytes_ != bytes_;
   }
+  /// Whether the memory is the same and a write to it was counted, whatever was written.
+  [[nodiscard]] bool has_another_version(const Tensor& gradient) const {
+    const GradientSample now(gradient);
+    return memory_ != nullptr && now.memory_ == memory_ && now.version_ != version_;
+  }
+  /// Whether it is another tensor.
+  [[nodiscard]] bool was_replaced(const Tensor& gradient) const {
+    return memory_ != nullptr && GradientSample(gradient).memory_ != memory_;
+  }
 
  private:
   static constexpr std::size_t kWidth = 16;  // bytes of the widest element
   const void* memory_ = nullptr;
+  std::uint32_t version_ = 0;
   std::array<std::byte, 3 * kWidth> bytes_ = {};
 };
 

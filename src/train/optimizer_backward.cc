@@ -56,11 +56,12 @@ void OptimizerCore::arrived(int replica, int parameter) {
   finite_.record(replica, parameter, parameters_.on(replica, parameter).grad());
   // The gradient of a shared parameter belongs to the optimizer that steps first.
   if (!sharing_->shares_any()) exchange_->arrived(replica, parameter);
-  if (sharing_->sends_during_backward()) {
-    written_.drop_sample(replica, parameter);
-  } else {
-    written_.take_sample(replica, parameter);
-  }
+  written_.take_sample(replica, parameter, when_sent());
+}
+
+train::WrittenGradients::Sent OptimizerCore::when_sent() const {
+  return sharing_->sends_during_backward() ? train::WrittenGradients::Sent::during_backward
+                                           : train::WrittenGradients::Sent::after_backward;
 }
 
 void OptimizerCore::report_change(int replica) {
@@ -117,7 +118,7 @@ void OptimizerCore::check_complete(int replica) {
         "it (requires_grad_(false)), or say GradientOptions{{.allow_unused = true}}",
         missing, strategy_->first_replica() + replica));
   }
-  written_.warn_of_writes(replica, arrivals(replica).order(), sharing_->description());
+  written_.check(replica, arrivals(replica).order(), when_sent(), sharing_->description());
 }
 
 }  // namespace lockstep::detail

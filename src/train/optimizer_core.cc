@@ -320,7 +320,7 @@ void OptimizerCore::discard() {
 }
 
 void OptimizerCore::distributed_apply(const ReplicaGradientsAndVariables& pairs) {
-  const std::vector<int> numbers = train::parameter_numbers_of(pairs, parameters_, *exchange_);
+  const std::vector<int> numbers = train::parameter_numbers_of(pairs, parameters_);
   discard();  // the step uses only the gradients given here
   require_equal_if_changed();
   for (std::size_t i = 0; i < pairs.size(); ++i) {

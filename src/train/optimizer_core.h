@@ -129,6 +129,7 @@ class OptimizerCore {
     return watches_[static_cast<std::size_t>(copy)];
   }
   void arrived(int replica, int parameter);
+  [[nodiscard]] train::WrittenGradients::Sent when_sent() const;
   void report_change(int replica);
   void require_equal_if_changed();
   void bind_gradients();

@@ -139,6 +139,36 @@ TEST(GradientExchange, OneChangedGradientIsNamed) {
   });
 }
 
+/// Also after the gradients were sent and the sums have come.
+TEST(GradientExchange, GradStaysTheReplicasOwnUntilApply) {
+  for (const Overlap overlap : {Overlap::never, Overlap::always}) {
+    run_workers({.workers = 2, .replicas = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+      const auto scope = strategy.scope();
+      const auto net = strategy.create<TwoLayers>();
+      const auto sgd = strategy.optimizer<torch::optim::SGD>(
+          net, rate(0), {.overlap = overlap, .bucket_bytes = 64});
+      for (int i = 0; i < 3; ++i) {
+        strategy.run(
+            [&](ReplicaContext& replica, TwoLayers& own, Optimizer& optimizer) {
+              const Tensor rows = rows_of(replica.replica_id_in_sync_group());
+              const Tensor loss = own->forward(rows).pow(2).sum();
+              loss.backward();
+              replica.all_reduce(ReduceOp::sum, loss.detach());
+              TwoLayers alone;
+              alone->forward(rows).pow(2).sum().backward();
+              const auto expected = alone->parameters();
+              const auto got = own->parameters();
+              for (std::size_t p = 0; p < expected.size(); ++p) {
+                EXPECT_TRUE(got[p].grad().equal(expected[p].grad())) << "step " << i << ", " << p;
+              }
+              optimizer.apply(replica);
+            },
+            net, sgd);
+      }
+    });
+  }
+}
+
 TEST(GradientExchange, AGradientOfAnotherShapeIsRefused) {
   const auto check = [](Strategy& strategy) {
     try {

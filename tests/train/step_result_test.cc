@@ -145,10 +145,11 @@ std::string logged_while(const std::function<void()>& body) {
   return all;
 }
 
-void steps_with_clipped_parts(Strategy& strategy, double limit) {
+void steps_with_clipped_parts(Strategy& strategy, double limit,
+                              const GradientOptions& gradients = {}) {
   const auto scope = strategy.scope();
   const auto net = strategy.create<TwoLayers>();
-  const auto sgd = strategy.optimizer<torch::optim::SGD>(net, rate(0.1));
+  const auto sgd = strategy.optimizer<torch::optim::SGD>(net, rate(0.1), gradients);
   for (int i = 0; i < 3; ++i) {
     strategy.run(
         [&](ReplicaContext& replica, TwoLayers& own, Optimizer& optimizer) {
@@ -179,6 +180,29 @@ TEST(ClipGradNorm, BeforeApplyIsWarnedOfOnce) {
                 });
               }),
               HasSubstr("clip_grad_norm_ clips one replica's gradients"));
+}
+
+/// It would change nothing: the gradients are on their way.
+TEST(ClipGradNorm, BeforeApplyIsRefusedIfGradientsAreSentDuringBackward) {
+  const GradientOptions overlap{.overlap = Overlap::always, .bucket_bytes = 64};
+  for (const int replicas : {1, 2}) {
+    std::atomic<int> refused = 0;
+    run_workers({.workers = 2, .replicas = replicas}, [&](MultiWorkerMirroredStrategy& strategy) {
+      try {
+        steps_with_clipped_parts(strategy, 1e-3, overlap);
+        ADD_FAILURE() << "was not seen";
+      } catch (const InvalidUsage& error) {
+        ++refused;
+        EXPECT_THAT(error.what(), AllOf(HasSubstr("something was written to .grad of "),
+                                        HasSubstr(".clip_grad_norm")));
+      } catch (const PeerLost&) {  // the other one was first to see it
+      }
+    });
+    EXPECT_GE(refused, 1);
+    run_workers({.workers = 2, .replicas = replicas}, [&](MultiWorkerMirroredStrategy& strategy) {
+      steps_with_clipped_parts(strategy, 1e9, overlap);  // nothing was clipped
+    });
+  }
 }
 
 // --- weights that the chief has loaded -----------------------------------------------------------
