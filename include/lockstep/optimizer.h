@@ -161,7 +161,8 @@ class Optimizer {
   Accumulation accumulate();
 
   /// This replica's, for reading; a change made to one replica alone makes copies differ. A group
-  /// of parameters that is added to it is InvalidUsage at the next apply().
+  /// of parameters that is added to it, or another learning rate than the other replicas', is
+  /// InvalidUsage at the next step.
   [[nodiscard]] torch::optim::Optimizer& local() const noexcept;
 
   Optimizer(std::shared_ptr<detail::OptimizerCore> core, int index);

@@ -130,7 +130,14 @@ tensor::ReplicaGenerator* OptimizerCore::step_generator(int index) {
   return generator.get();
 }
 
+void OptimizerCore::require_same_rates() const {
+  std::vector<const torch::optim::Optimizer*> each;
+  for (int c = 0; c < copies(); ++c) each.push_back(&optimizer(c));
+  train::require_same_rates(each, strategy_->first_replica());
+}
+
 void OptimizerCore::reduce_gradients(Here here, std::string scale) {
+  require_same_rates();
   train::Gathered gathered;
   gathered.here = here;
   gathered.scale = std::move(scale);
@@ -321,6 +328,8 @@ void OptimizerCore::discard() {
 
 void OptimizerCore::distributed_apply(const ReplicaGradientsAndVariables& pairs) {
   const std::vector<int> numbers = train::parameter_numbers_of(pairs, parameters_);
+  for (int c = 0; c < copies(); ++c) fixed_.require_same_groups(c, optimizer(c), type_);
+  require_same_rates();
   discard();  // the step uses only the gradients given here
   require_equal_if_changed();
   for (std::size_t i = 0; i < pairs.size(); ++i) {

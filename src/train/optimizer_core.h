@@ -132,6 +132,7 @@ class OptimizerCore {
   [[nodiscard]] train::WrittenGradients::Sent when_sent() const;
   void report_change(int replica);
   void require_equal_if_changed();
+  void require_same_rates() const;
   void bind_gradients();
   void separate_gradients();
   [[nodiscard]] GradientsAndVariables sums() const;

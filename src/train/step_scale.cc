@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "lockstep/error.h"
 #include "train/known_optimizers.h"
 
 namespace lockstep::train {
@@ -38,6 +39,29 @@ std::string describe_scale(const torch::optim::Optimizer& optimizer, const Apply
   // The options of an optimizer of the user's own need not have a rate.
   if (is_torchs_own(optimizer)) add(text, fmt::format("lr {}", rates_of(optimizer)));
   return text;
+}
+
+void require_same_rates(const std::vector<const torch::optim::Optimizer*>& copies,
+                        int first_replica) {
+  const torch::optim::Optimizer& first = *copies.front();
+  if (!is_torchs_own(first)) return;
+  const auto same_rate = [](const auto& a, const auto& b) {
+    return a.options().get_lr() == b.options().get_lr();
+  };
+  for (std::size_t c = 1; c < copies.size(); ++c) {
+    const auto& own = copies[c]->param_groups();
+    if (std::equal(own.begin(), own.end(), first.param_groups().begin(), first.param_groups().end(),
+                   same_rate)) {
+      continue;
+    }
+    throw InvalidUsage(
+        fmt::format("apply: replica {} has the learning rate {}, and replica {} has {}: it was set "
+                    "on local() of one replica only. Use set_learning_rate() or scheduler() of the "
+                    "optimizer, or set it on every replica",
+                    first_replica + static_cast<int>(c), rates_of(*copies[c]), first_replica,
+                    rates_of(first)),
+        Code::failed_precondition);
+  }
 }
 
 }  // namespace lockstep::train

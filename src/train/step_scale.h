@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/optimizer.h"
 
@@ -17,5 +18,10 @@ namespace lockstep::train {
 /// others.
 std::string describe_scale(const torch::optim::Optimizer& optimizer, const ApplyOptions& options,
                            std::optional<std::int64_t> global_batch_size);
+
+/// InvalidUsage if another copy of this process has other rates than the first one: they are not
+/// compared with the other workers'. `first_replica` is the number of copy 0, for the message.
+void require_same_rates(const std::vector<const torch::optim::Optimizer*>& copies,
+                        int first_replica);
 
 }  // namespace lockstep::train

@@ -385,15 +385,74 @@ TEST(ChangedParameters, AGroupAddedToOneOptimizerIsNamed) {
     sgd.select_replica(r).local().add_param_group(
         torch::optim::OptimizerParamGroup({Tensor(late[r])}));
   }
+  const auto named = AllOf(HasSubstr("add_param_group()"), HasSubstr("ParameterGroup"));
+  const auto pass = [&] { (w.read() * late.read() + late.read()).sum().backward(); };
   EXPECT_THAT(wrong_context([&] {
                 strategy.run(
                     [&](ReplicaContext& replica, Optimizer& optimizer) {
-                      (w.read() + late.read()).sum().backward();
+                      pass();
                       optimizer.apply(replica);
                     },
                     sgd);
               }),
-              AllOf(HasSubstr("add_param_group()"), HasSubstr("ParameterGroup")));
+              named);
+  // A step with gradients given by hand would step the new group with each copy's own `.grad`.
+  const auto ones = strategy.run([] { return torch::ones({2}); });
+  EXPECT_THAT(wrong_context([&] { sgd.distributed_apply(strategy, {{ones, w}}); }), named);
+  EXPECT_THAT(wrong_context([&] {
+                strategy.run([&] { sgd.apply_gradients({{torch::ones({2}), w}}); });
+              }),
+              named);
+  EXPECT_EQ(numbers(late[0]), (std::vector<double>{0, 0}));
+}
+
+TEST(ChangedParameters, ARateOfOneCopyAloneIsNamed) {
+  const auto check = [](Strategy& strategy, int first, const GradientOptions& options) {
+    const auto scope = strategy.scope();
+    const Variable w = trainable("w", torch::zeros({2}));
+    const std::vector<ParameterGroup> groups = {{{w}, rate(0.1)}};
+    const auto sgd = strategy.optimizer<torch::optim::SGD>(groups, rate(0.1), options);
+    const auto step = [&] {
+      strategy.run(
+          [&](ReplicaContext& replica, Optimizer& optimizer) {
+            w.read().sum().backward();
+            optimizer.apply(replica);
+          },
+          sgd);
+    };
+    step();
+    step();
+    const double before = w[0][0].item<double>();
+    sgd.select_replica(1).local().param_groups()[0].options().set_lr(0.3);
+    const auto named =
+        AllOf(HasSubstr(fmt::format("replica {} has the learning rate 0.3, and replica {} has 0.1",
+                                    first + 1, first)),
+              HasSubstr("set_learning_rate()"));
+    EXPECT_THAT(wrong_context(step), named);
+    for (int c = 0; c < w.size(); ++c) EXPECT_EQ(w[c][0].item<double>(), before) << c;
+    if (strategy.num_replicas_in_sync() > w.size()) return;  // the group has ended
+    sgd.reset();
+    const auto ones = strategy.run([] { return torch::ones({2}); });
+    EXPECT_THAT(wrong_context([&] { sgd.distributed_apply(strategy, {{ones, w}}); }), named);
+    // Set on every replica, in the step or by the optimizer, it is nobody's mistake.
+    sgd.set_learning_rate(0.25);
+    step();
+    strategy.run(
+        [&](ReplicaContext& replica, Optimizer& optimizer) {
+          optimizer.local().param_groups()[0].options().set_lr(0.5);
+          w.read().sum().backward();
+          optimizer.apply(replica);
+        },
+        sgd);
+    sgd.check_parameters();
+  };
+  MirroredStrategy threads(cpus(3));
+  check(threads, 0, {});
+  for (const Overlap overlap : {Overlap::never, Overlap::always}) {
+    run_workers({.workers = 2, .replicas = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+      check(strategy, 2 * strategy.worker_index(), {.overlap = overlap});
+    });
+  }
 }
 
 TEST(ChangedParameters, AnotherElementTypeAfterTheFirstStepIsNamed) {
