@@ -124,7 +124,7 @@ using MakeOptimizer = std::function<std::unique_ptr<torch::optim::Optimizer>(
 std::shared_ptr<OptimizerCore> make_optimizer(Strategy& strategy,
                                               std::vector<ParameterGroup> groups,
                                               const std::string& type, const MakeOptimizer& make,
-                                              const GradientOptions& options);
+                                              const GradientOptions& options, Here here);
 }  // namespace detail
 
 /// While it lives, backward passes of its replica add up and nothing is sent.
@@ -258,9 +258,11 @@ std::string type_name(const std::type_info& type);
 
 }  // namespace detail
 
-template <class T, class Target, class Options>
+template <class T, class Target, class Options, class Gradients>
 DistributedOptimizer Strategy::optimizer(const Target& target, const Options& options,
-                                         const GradientOptions& gradients) {
+                                         const Gradients& gradients, Here here) {
+  static_assert(std::is_same_v<Gradients, GradientOptions>,
+                "lockstep: the third argument of optimizer() is a GradientOptions");
   static_assert(!std::is_same_v<Target, std::vector<Tensor>>,
                 "lockstep: optimizer() is given a vector of tensors: parameters() are those of one "
                 "copy only, and the other replicas would not be trained. Give the model itself, "
@@ -278,13 +280,8 @@ DistributedOptimizer Strategy::optimizer(const Target& target, const Options& op
       return std::make_unique<T>(std::move(groups), options);
     };
     return DistributedOptimizer(detail::make_optimizer(
-        *this, detail::groups_of(target), detail::type_name(typeid(T)), make, gradients));
+        *this, detail::groups_of(target), detail::type_name(typeid(T)), make, gradients, here));
   }
-}
-
-template <class T, class Target, class Options>
-DistributedOptimizer Strategy::optimizer(const Target& target, const Options& options) {
-  return optimizer<T>(target, options, GradientOptions{});
 }
 
 }  // namespace lockstep

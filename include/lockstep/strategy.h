@@ -268,11 +268,9 @@ class Strategy {
 
   /// An optimizer T of torch::optim for each replica, over the parameters of a Model, a list of
   /// variables or of ParameterGroups (lockstep/optimizer.h).
-  template <class T, class Target, class Options>
-  DistributedOptimizer optimizer(const Target& target, const Options& options);
-  template <class T, class Target, class Options>
+  template <class T, class Target, class Options, class Gradients = GradientOptions>
   DistributedOptimizer optimizer(const Target& target, const Options& options,
-                                 const GradientOptions& gradients);
+                                 const Gradients& gradients = {}, Here here = Here::now());
 
   [[nodiscard]] NonSlotDevices non_slot_devices(const std::vector<Variable>& variables) const;
   /// Creates a variable on the non-slot devices.

@@ -18,7 +18,8 @@ namespace detail {
 std::shared_ptr<OptimizerCore> make_optimizer(Strategy& strategy,
                                               std::vector<ParameterGroup> groups,
                                               const std::string& type, const MakeOptimizer& make,
-                                              const GradientOptions& options) {
+                                              const GradientOptions& options, Here here) {
+  const Verb verb("optimizer", here);
   return OptimizerCore::create(strategy, std::move(groups), type, make, options);
 }
 

@@ -432,6 +432,11 @@ std::string against_a_barrier(const F& fn) {
 
 TEST(OptimizerAgreement, ADisagreementNamesTheUsersCallAndLine) {
   EXPECT_THAT(
+      against_a_barrier([](Strategy& strategy, const DistributedOptimizer&, const Variable& w) {
+        strategy.optimizer<torch::optim::SGD>(std::vector{w}, rate(1));
+      }),
+      HasSubstr("rank 0: optimizer at optimizer_agreement_test.cc:"));
+  EXPECT_THAT(
       against_a_barrier([](Strategy&, const DistributedOptimizer& sgd, const Variable&) {
         sgd.check_parameters();
       }),
