@@ -208,6 +208,9 @@ class DistributedOptimizer {
   /// Steps taken, and steps skipped because a gradient was not finite.
   [[nodiscard]] std::int64_t iterations() const noexcept;
   [[nodiscard]] std::int64_t skipped() const noexcept;
+  /// In cross-replica context, on all workers: a program that goes on from a checkpoint sets the
+  /// steps taken. The random numbers of an optimizer that draws them depend on it.
+  void set_iterations(std::int64_t steps, Here here = Here::now()) const;
   /// Of the first parameter group; set for all, in cross-replica context.
   [[nodiscard]] double learning_rate() const;
   void set_learning_rate(double rate) const;

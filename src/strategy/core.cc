@@ -65,6 +65,11 @@ void StrategyCore::choose_ops_by_links() {
       choose_cross_device_ops(options_.worker_devices, options_.device_table);
 }
 
+void StrategyCore::reseed(std::uint64_t seed) {
+  seed_ = seed;
+  for (tensor::ReplicaGenerator& generator : generators_) generator.reseed(seed);
+}
+
 Strategy& StrategyCore::strategy() const {
   Strategy* const strategy = strategy_.load();
   if (strategy == nullptr) {

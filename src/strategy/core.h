@@ -86,8 +86,10 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   /// Started with the first use.
   Lanes& lanes();
   Leadership& leadership() noexcept { return leadership_; }
-  /// Of all generators; the same on all workers.
+  /// Of all generators, those of optimizers included; the same on all workers.
   [[nodiscard]] std::uint64_t seed() const noexcept { return seed_; }
+  /// Starts all generators over. By the thread that has the turn, while no replica computes.
+  void reseed(std::uint64_t seed);
   tensor::ReplicaGenerator& generator(int replica) {
     return generators_[static_cast<std::size_t>(replica)];
   }

@@ -57,7 +57,7 @@ void Strategy::manual_seed(std::uint64_t seed, Here here) {
   if (detail::Workers* workers = core_->workers()) {
     workers->require_alike("manual_seed", {{"seed", std::to_string(seed)}});
   }
-  for (int i = 0; i < core_->replicas(); ++i) core_->generator(i).reseed(seed);
+  core_->reseed(seed);
 }
 
 std::vector<Tensor> Strategy::generator_state(Here here) {

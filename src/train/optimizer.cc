@@ -216,6 +216,12 @@ std::vector<OptimizerVariable> DistributedOptimizer::variables() const {
 std::int64_t DistributedOptimizer::iterations() const noexcept { return core_->iterations(); }
 std::int64_t DistributedOptimizer::skipped() const noexcept { return core_->skipped(); }
 
+void DistributedOptimizer::set_iterations(std::int64_t steps, Here here) const {
+  const detail::CrossEntry entry(core_->strategy(), "set_iterations", here);
+  const detail::Turn turn(core_->strategy());
+  core_->set_iterations(steps);
+}
+
 double DistributedOptimizer::learning_rate() const {
   return core_->optimizer(0).param_groups().front().options().get_lr();
 }

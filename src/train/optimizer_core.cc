@@ -308,6 +308,17 @@ void OptimizerCore::count_step() {
   if (options_.check_every > 0 && steps % options_.check_every == 0) check_parameters();
 }
 
+void OptimizerCore::set_iterations(std::int64_t steps) {
+  if (steps < 0) {
+    throw InvalidUsage(fmt::format("set_iterations: {} steps; it is 0 or more", steps));
+  }
+  if (Workers* workers = strategy_->workers()) {
+    workers->require_alike("set_iterations", {{"iterations", std::to_string(steps)}});
+  }
+  iterations_ = steps;
+  equal_after_ = steps;
+}
+
 void OptimizerCore::clear_gradients() {
   on_copies([&](int c) { clear_gradients(c); });
   exchange_->release();

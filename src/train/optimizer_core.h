@@ -100,6 +100,8 @@ class OptimizerCore {
   void clear_gradients();
   void count_step();
   void distributed_apply(const ReplicaGradientsAndVariables& pairs);
+  /// By all workers together, with the same number.
+  void set_iterations(std::int64_t steps);
   void discard();
   enum class Compare { asked, made, changed };  // the reason, for the message
   void check_parameters(Compare why = Compare::asked);

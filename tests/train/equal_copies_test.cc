@@ -154,6 +154,59 @@ TEST(OwnOptimizer, DoesNotTouchTheReplicasNumbers) {
   EXPECT_TRUE(draws(0).equal(draws(0.1)));
 }
 
+TEST(OwnOptimizer, TheSeedAndTheIterationsDecideItsNoise) {
+  const auto check = [](Strategy& strategy) {
+    const auto scope = strategy.scope();
+    const Variable w = weight();
+    const auto own = strategy.optimizer<Own>(std::vector{w}, OwnOptions().noise(0.1));
+    const auto step = [&] {
+      w.assign(torch::zeros({6}));
+      strategy.run(
+          [&](ReplicaContext& replica, Optimizer& optimizer) {
+            w.read().sum().backward();
+            optimizer.apply(replica);
+          },
+          own);
+      return w[0].detach().clone();
+    };
+    const Tensor first = step();
+    const Tensor second = step();
+    EXPECT_FALSE(first.equal(second));
+    strategy.manual_seed(8);
+    own.set_iterations(0);
+    EXPECT_FALSE(step().equal(first)) << "of another seed";
+    strategy.manual_seed(7);
+    own.set_iterations(0);
+    EXPECT_TRUE(step().equal(first));
+    EXPECT_TRUE(step().equal(second));
+    EXPECT_EQ(own.iterations(), 2);
+    // A program that goes on from a checkpoint after the first step.
+    own.set_iterations(1);
+    EXPECT_TRUE(step().equal(second));
+    EXPECT_THAT(wrong_value([&] { own.set_iterations(-1); }), HasSubstr("set_iterations: -1"));
+  };
+  MirroredOptions options = cpus(2);
+  options.replicas.seed = 7;
+  MirroredStrategy threads(options);
+  check(threads);
+  testing::TestCluster cluster{.workers = 2, .replicas = 2};
+  cluster.options.replicas.seed = 7;
+  run_workers(cluster, check);
+}
+
+TEST(OwnOptimizer, WorkersSetTheSameIterations) {
+  expect_every_worker_throws<Mismatch>(
+      {.workers = 2},
+      [](MultiWorkerMirroredStrategy& strategy) {
+        const auto scope = strategy.scope();
+        const auto own = strategy.optimizer<Own>(std::vector{weight()}, OwnOptions());
+        own.set_iterations(3 + strategy.worker_index());
+      },
+      [](const Mismatch& error) {
+        EXPECT_THAT(error.what(), AllOf(HasSubstr("iterations 3"), HasSubstr("iterations 4")));
+      });
+}
+
 TEST(OwnOptimizer, ItsStateIsNotSaidToBeNone) {
   MirroredStrategy strategy(cpus(2));
   const auto scope = strategy.scope();
