@@ -153,8 +153,9 @@ class Optimizer {
   Tensor apply(ReplicaContext& replica, const std::function<Tensor()>& closure,
                Here here = Here::now());
   /// Gradients by hand, in replica context: sums them over the replicas and steps the variables
-  /// given. An undefined gradient counts as an unused parameter.
-  void apply_gradients(const GradientsAndVariables& pairs, Here here = Here::now());
+  /// given. An undefined gradient counts as an unused parameter. The norm is that of the sums.
+  StepResult apply_gradients(const GradientsAndVariables& pairs, const ApplyOptions& options = {},
+                             Here here = Here::now());
 
   /// For all replicas together: forgets the gradients of backward passes since the last step.
   void discard(ReplicaContext& replica, Here here = Here::now());
@@ -196,11 +197,12 @@ class DistributedOptimizer {
   [[nodiscard]] int size() const noexcept;
 
   /// In cross-replica context: sums the gradients over the replicas of all workers, and steps.
-  void distributed_apply(Strategy& strategy, const ReplicaGradientsAndVariables& pairs,
-                         Here here = Here::now()) const;
+  StepResult distributed_apply(Strategy& strategy, const ReplicaGradientsAndVariables& pairs,
+                               const ApplyOptions& options = {}, Here here = Here::now()) const;
   /// In a step function: what its replica's optimizer does. Elsewhere InvalidUsage, which names
   /// the other.
-  void apply_gradients(const GradientsAndVariables& pairs, Here here = Here::now()) const;
+  StepResult apply_gradients(const GradientsAndVariables& pairs, const ApplyOptions& options = {},
+                             Here here = Here::now()) const;
 
   /// Slots ("weight/momentum_buffer") and state of the whole, as far as steps have made it.
   /// Unsupported for an optimizer that is not derived from one of torch's own.

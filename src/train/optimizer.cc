@@ -132,22 +132,24 @@ Tensor Optimizer::apply(ReplicaContext& replica, const std::function<Tensor()>& 
   return loss;
 }
 
-void Optimizer::apply_gradients(const GradientsAndVariables& pairs, Here here) {
+StepResult Optimizer::apply_gradients(const GradientsAndVariables& pairs,
+                                      const ApplyOptions& options, Here here) {
   ReplicaContext* replica = get_replica_context();
   if (replica == nullptr) throw_not_in_step();
   const train::KeptGradients kept = train::keep_defined(pairs, core_->options());
   const detail::Verb verb("apply_gradients", here);
   replica->merge_at(
       here,
-      [core = core_.get()](const std::vector<PerReplica<Tensor>>& gradients,
-                           const std::vector<Variable>& variables) {
+      [core = core_.get(), &options](const std::vector<PerReplica<Tensor>>& gradients,
+                                     const std::vector<Variable>& variables) {
         ReplicaGradientsAndVariables all;
         for (std::size_t i = 0; i < gradients.size(); ++i) {
           all.emplace_back(gradients[i], variables[i]);
         }
-        core->distributed_apply(all);
+        core->distributed_apply(all, options);
       },
       kept.gradients, kept.variables);
+  return core_->result();  // which stays until all replicas meet again
 }
 
 void Optimizer::discard(ReplicaContext& replica, Here here) {
@@ -183,9 +185,9 @@ std::vector<torch::optim::Optimizer*> DistributedOptimizer::copies() const {
   return all;
 }
 
-void DistributedOptimizer::distributed_apply(Strategy& strategy,
-                                             const ReplicaGradientsAndVariables& pairs,
-                                             Here here) const {
+StepResult DistributedOptimizer::distributed_apply(Strategy& strategy,
+                                                   const ReplicaGradientsAndVariables& pairs,
+                                                   const ApplyOptions& options, Here here) const {
   const ReplicaContext* replica = get_replica_context();
   if (replica != nullptr && !replica->state().core->is_default()) {
     throw InvalidUsage(
@@ -201,13 +203,16 @@ void DistributedOptimizer::distributed_apply(Strategy& strategy,
         Code::failed_precondition);
   }
   const detail::CrossEntry entry(strategy.core(), "distributed_apply", here);
-  core_->distributed_apply(pairs);
+  const detail::Turn turn(core_->strategy());
+  core_->distributed_apply(pairs, options);
+  return core_->result();
 }
 
-void DistributedOptimizer::apply_gradients(const GradientsAndVariables& pairs, Here here) const {
+StepResult DistributedOptimizer::apply_gradients(const GradientsAndVariables& pairs,
+                                                 const ApplyOptions& options, Here here) const {
   const ReplicaContext* replica = get_replica_context();
   if (replica == nullptr || replica->state().core != &core_->strategy()) throw_not_in_step();
-  select_replica(replica->state().index).apply_gradients(pairs, here);
+  return select_replica(replica->state().index).apply_gradients(pairs, options, here);
 }
 
 std::vector<OptimizerVariable> DistributedOptimizer::variables() const {

@@ -337,12 +337,13 @@ void OptimizerCore::discard() {
   sharing_->announce_discard();
 }
 
-void OptimizerCore::distributed_apply(const ReplicaGradientsAndVariables& pairs) {
+void OptimizerCore::distributed_apply(const ReplicaGradientsAndVariables& pairs,
+                                      const ApplyOptions& options) {
   const std::vector<int> numbers = train::parameter_numbers_of(pairs, parameters_);
   for (int c = 0; c < copies(); ++c) fixed_.require_same_groups(c, optimizer(c), type_);
   require_same_rates();
   discard();  // the step uses only the gradients given here
-  require_equal_if_changed();
+  require_equal_if_changed(options);
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     const PerReplica<Tensor>& given = pairs[i].first;
     for (int r = 0; r < given.size(); ++r) {
@@ -358,17 +359,17 @@ void OptimizerCore::distributed_apply(const ReplicaGradientsAndVariables& pairs)
     }
   }
   result_ = {};
-  if (look_at_sums({}) == Look::step) take_step(Bound::yes);
+  if (look_at_sums(options) == Look::step) take_step(Bound::yes);
 }
 
 // Gradients given by hand do not pass through the exchange, which would report the change.
-void OptimizerCore::require_equal_if_changed() {
+void OptimizerCore::require_equal_if_changed(const ApplyOptions& options) {
   std::int64_t changed =
       std::count_if(watches_.begin(), watches_.end(),
                     [](const train::ParameterWatch& each) { return each.has_changed(); });
   if (Workers* workers = strategy_->workers()) {
     workers->sum(std::span(&changed, 1),
-                 "changed parameters, " + train::describe_scale(optimizer(0), {}, {}));
+                 "changed parameters, " + train::describe_scale(optimizer(0), options, {}));
   }
   if (changed > 0) check_parameters(Compare::changed);
 }

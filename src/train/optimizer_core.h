@@ -99,7 +99,7 @@ class OptimizerCore {
   void step(const ApplyOptions& options);
   void clear_gradients();
   void count_step();
-  void distributed_apply(const ReplicaGradientsAndVariables& pairs);
+  void distributed_apply(const ReplicaGradientsAndVariables& pairs, const ApplyOptions& options);
   /// By all workers together, with the same number.
   void set_iterations(std::int64_t steps);
   void discard();
@@ -133,7 +133,7 @@ class OptimizerCore {
   void arrived(int replica, int parameter);
   [[nodiscard]] train::WrittenGradients::Sent when_sent() const;
   void report_change(int replica);
-  void require_equal_if_changed();
+  void require_equal_if_changed(const ApplyOptions& options);
   void require_same_rates() const;
   void bind_gradients();
   void separate_gradients();

@@ -1,5 +1,7 @@
 // apply_gradients and distributed_apply: gradients that the user has computed, also of variables
 // that have no copy for each replica.
+#include <thread>
+
 #include "strategy/core.h"
 #include "tests/train/optimizer_fixtures.h"
 
@@ -223,6 +225,33 @@ TEST(GradientsByHand, ACapturedOptimizerAppliesInAStepFunction) {
                 sgd.apply_gradients({{torch::ones({1}), w}});
               }),
               HasSubstr("distributed_apply"));
+}
+
+/// Two threads of the caller, also with one replica: a step of one is over before the other's.
+TEST(GradientsByHand, StepsOfTwoThreadsTakeTurns) {
+  const auto check = [](Strategy& strategy) {
+    auto scope = strategy.scope();
+    const Variable w = trainable("w", torch::zeros({1}));
+    const auto sgd = strategy.optimizer<torch::optim::SGD>(std::vector{w}, rate(1));
+    const auto ones = strategy.run([] { return torch::ones({1}); });
+    scope.exit();
+    constexpr int kSteps = 200;
+    const auto work = [&] {
+      for (int i = 0; i < kSteps; ++i) {
+        const StepResult step = sgd.distributed_apply(strategy, {{ones, w}}, {.global_norm = true});
+        EXPECT_EQ(step.global_norm, strategy.num_replicas_in_sync());
+      }
+    };
+    std::thread other(work);
+    work();
+    other.join();
+    EXPECT_EQ(w[0].item<double>(), -2.0 * kSteps * strategy.num_replicas_in_sync());
+    EXPECT_EQ(sgd.iterations(), 2 * kSteps);
+  };
+  OneDeviceStrategy one(Device("CPU:0"));
+  check(one);
+  MirroredStrategy two(cpus(2));
+  check(two);
 }
 
 /// Passes that were not applied are forgotten by a step with gradients given by hand, and the next

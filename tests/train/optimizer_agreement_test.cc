@@ -139,6 +139,20 @@ TEST(OptimizerAgreement, OptionsThatScaleNothingMayDiffer) {
   }
 }
 
+TEST(OptimizerAgreement, TheClippingOfGradientsByHandIsCompared) {
+  expect_every_worker_throws<Mismatch>(
+      {.workers = 2},
+      [](MultiWorkerMirroredStrategy& strategy) {
+        const auto scope = strategy.scope();
+        const Variable w = trainable("w", torch::ones({2}));
+        const auto sgd = strategy.optimizer<torch::optim::SGD>(std::vector{w}, rate(0.1));
+        const auto ones = strategy.run([] { return torch::ones({2}); });
+        sgd.distributed_apply(strategy, {{ones, w}},
+                              {.clip_grad_norm = 1.0 + strategy.worker_index()});
+      },
+      [](const Mismatch& error) { EXPECT_THAT(error.what(), HasSubstr("clip_grad_norm 2")); });
+}
+
 TEST(OptimizerAgreement, TheRateOfGradientsByHandIsCompared) {
   expect_every_worker_throws<Mismatch>(
       {.workers = 2},

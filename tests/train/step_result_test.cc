@@ -115,6 +115,42 @@ TEST(StepResult, LetsAProgramSeeAndChangeTheSums) {
   });
 }
 
+TEST(StepResult, IsThatOfGradientsByHandToo) {
+  in_every_layout([](Strategy& strategy, const GradientOptions& gradients) {
+    const auto scope = strategy.scope();
+    const Tensor gradient = torch::tensor({3.0, 4.0}, torch::kDouble);
+    const auto each = strategy.run([&] { return gradient.clone(); });
+    int calls = 0;  // one a worker
+    const ApplyOptions clipped{.clip_global_norm = 5.0,
+                               .inspect = [&](const GradientsAndVariables& sums) {
+                                 ++calls;
+                                 ASSERT_EQ(sums.size(), 1U);
+                                 EXPECT_EQ(numbers(sums[0].first), (std::vector<double>{12, 16}));
+                               }};
+    const Variable w = two_doubles();
+    const Variable other = trainable("other", torch::ones({3}));
+    const auto sgd =
+        strategy.optimizer<torch::optim::SGD>(std::vector{w, other}, rate(1), gradients);
+    const StepResult told = sgd.distributed_apply(strategy, {{each, w}}, clipped);
+    EXPECT_TRUE(told.taken);
+    EXPECT_DOUBLE_EQ(told.global_norm.value(), 20);
+    EXPECT_EQ(numbers(w[0]), (std::vector<double>{-3, -4}));
+    EXPECT_FALSE(sgd.distributed_apply(strategy, {{each, w}}).global_norm.has_value());
+    strategy.run(
+        [&](ReplicaContext&, Optimizer& optimizer) {
+          const StepResult own = optimizer.apply_gradients({{gradient, w}}, clipped);
+          EXPECT_DOUBLE_EQ(own.global_norm.value(), 20);
+          EXPECT_DOUBLE_EQ(
+              sgd.apply_gradients({{gradient, w}}, {.global_norm = true}).global_norm.value(), 20);
+        },
+        sgd);
+    EXPECT_EQ(calls, 2);
+    EXPECT_EQ(numbers(w[0]), (std::vector<double>{-3 - 12 - 3 - 12, -4 - 16 - 4 - 16}));
+    EXPECT_TRUE(other[0].equal(torch::ones({3})));
+    sgd.check_parameters();
+  });
+}
+
 TEST(StepResult, SaysThatAStepWasSkipped) {
   MirroredStrategy strategy(cpus(2));
   const auto scope = strategy.scope();
@@ -128,6 +164,8 @@ TEST(StepResult, SaysThatAStepWasSkipped) {
           EXPECT_EQ(optimizer.apply(replica).taken, std::isfinite(factor));
         },
         sgd);
+    const auto by_hand = strategy.run([&] { return torch::full({1}, factor); });
+    EXPECT_EQ(sgd.distributed_apply(strategy, {{by_hand, w}}).taken, std::isfinite(factor));
   }
 }
 
