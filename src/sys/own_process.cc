@@ -1,7 +1,6 @@
 #include "sys/own_process.h"
 
 #include <fmt/format.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <array>
@@ -37,21 +36,26 @@ ProcessStat stat_of(const std::string& process) {
   return rest ? stat : ProcessStat{};
 }
 
+/// In seconds since 1970, as the system counts them; 0 if it does not say.
+std::uint64_t boot_time() {
+  std::ifstream file("/proc/stat");
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string name;
+    std::uint64_t seconds = 0;
+    if (words >> name >> seconds && name == "btime") return seconds;
+  }
+  return 0;
+}
+
 }  // namespace
 
 std::uint32_t process_start() {
   const ProcessStat own = stat_of("self");
   const long ticks = ::sysconf(_SC_CLK_TCK);
-  timespec now{};
-  timespec up{};
-  if (own.parent == 0 && own.start_ticks == 0) return 0;
-  if (ticks <= 0 || ::clock_gettime(CLOCK_REALTIME, &now) != 0 ||
-      ::clock_gettime(CLOCK_BOOTTIME, &up) != 0) {
-    return 0;
-  }
-  const auto age =
-      up.tv_sec - static_cast<time_t>(own.start_ticks / static_cast<std::uint64_t>(ticks));
-  return static_cast<std::uint32_t>(now.tv_sec - age);
+  const std::uint64_t boot = boot_time();
+  if ((own.parent == 0 && own.start_ticks == 0) || ticks <= 0 || boot == 0) return 0;
+  return static_cast<std::uint32_t>(boot + own.start_ticks / static_cast<std::uint64_t>(ticks));
 }
 
 std::string process_binary() {
