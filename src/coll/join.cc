@@ -14,8 +14,10 @@
 #include "coll/joiner.h"
 #include "coll/meeting.h"
 #include "coll/plan_carrier.h"
+#include "coll/preferences.h"
 #include "coll/process_fabric.h"
 #include "coll/session_impl.h"
+#include "coll/staging_trial.h"
 #include "lockstep/coll/threads.h"
 #include "sys/host_identity.h"
 #include "transport/keys.h"
@@ -37,6 +39,24 @@ void check(const JoinOptions& options) {
         "liveness: pulse must be positive, suspect at least two pulses, dead at least suspect");
   }
   check_session_options(options.options);
+}
+
+/// How the ranks of this host stage: as the options or the environment say, or as is fastest.
+plan::Staging staging_of(const std::shared_ptr<ProcessFabric>& fabric, transport::ShmHost& host,
+                         const GroupSpec& all, int rank, const JoinOptions& options,
+                         const std::shared_ptr<Membership>& membership) {
+  // The same on all ranks: who joins with other options is refused.
+  if (const auto told = preferences_of(options.options).costs.staging) return *told;
+  GroupSpec here;
+  int place = 0;
+  for (std::size_t each = 0; each < all.members.size(); ++each) {
+    if (all.hosts[each] != all.hosts[static_cast<std::size_t>(rank)]) continue;
+    if (all.members[each] == rank) place = static_cast<int>(here.members.size());
+    here.members.push_back(all.members[each]);
+    here.replicas.push_back(all.replicas[each]);
+    here.hosts.push_back(all.hosts[each]);
+  }
+  return StagingTrial(fabric, host, std::move(here), place, options.options, membership).fastest();
 }
 
 /// LOCKSTEP_KEY is read once and removed, since children of this process need not know it; whoever
@@ -105,14 +125,15 @@ Session session_of(const Joined& joined, const JoinOptions& options) {
     spec.replicas.push_back(roster.at(rank).replicas);
   }
   const int rank = roster.rank;
-  auto fabric = std::make_shared<ProcessFabric>(joined.presence, joined.host);
-  try {
-    return Session(std::make_shared<Session::Impl>(fabric, carriers_over(fabric), std::move(spec),
-                                                   rank, options.options));
-  } catch (...) {
-    fabric->leave(rank);  // the others have joined and would wait for this rank
-    throw;
+  const auto fabric = std::make_shared<ProcessFabric>(joined.presence, joined.host);
+  // Leaves if anything throws: the others have joined and would wait for this rank.
+  const auto membership =
+      std::make_shared<Membership>(fabric, rank, std::make_shared<Records>(rank));
+  if (joined.host) {
+    joined.host->set_staging(staging_of(fabric, *joined.host, spec, rank, options, membership));
   }
+  return Session(std::make_shared<Session::Impl>(fabric, carriers_over(fabric), std::move(spec),
+                                                 rank, options.options, membership));
 }
 
 JoinOptions join_options_from_environment() {

@@ -119,6 +119,18 @@ std::uint64_t travelling(const plan::Plan& plan, const Instruction& instruction,
   return bytes;
 }
 
+/// Shorter copies are still in the cache when the peer wants them.
+constexpr std::size_t kLeastAroundCache = 16 << 10;
+
+void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes,
+                plan::SlotStores stores) noexcept {
+  if (stores == plan::SlotStores::cached || bytes < kLeastAroundCache) {
+    std::memcpy(to, from, bytes);
+  } else {
+    kernel::copy_around_cache(to, from, bytes);
+  }
+}
+
 /// Groups of up to so many replicas need no allocation to add up.
 constexpr std::size_t kUsual = 16;
 
@@ -322,11 +334,13 @@ void Operation::copy(const Instruction& instruction, Link& link) {
   const Place& source = plan_->sources_of(instruction)[0];
   const std::size_t width = width_of(*bindings_, source.buffer);
   for (const Place& target : plan_->targets_of(instruction)) {
+    const plan::SlotStores stores =
+        target.buffer == Buffer::slot ? bindings_->slot_stores : plan::SlotStores::cached;
     Cursor from = locate(source, instruction.count, *bindings_, link);
     Cursor to = locate(target, instruction.count, *bindings_, link);
     for (std::uint64_t left = instruction.count; left > 0;) {
       const std::uint64_t now = std::min({left, from.contiguous(), to.contiguous()});
-      if (from.data() != to.data()) std::memcpy(to.data(), from.data(), now * width);
+      if (from.data() != to.data()) copy_bytes(to.data(), from.data(), now * width, stores);
       from.advance(now);
       to.advance(now);
       left -= now;

@@ -28,8 +28,9 @@ namespace lockstep::coll {
 struct Bindings {
   DType dtype = DType::uint8;
   Op op = Op::sum;
-  double divisor = 1;                         // applied by finishing reductions (mean)
-  std::span<const transport::Pieces> inputs;  // one per local replica
+  double divisor = 1;  // applied by finishing reductions (mean)
+  plan::SlotStores slot_stores = plan::SlotStores::cached;  // of copies into the own slot
+  std::span<const transport::Pieces> inputs;                // one per local replica
   transport::Pieces output;
   std::byte* scratch = nullptr;  // plan.scratch_count elements of dtype
   std::byte* partial = nullptr;  // plan.partial_count elements of accumulator_of(dtype)

@@ -38,12 +38,22 @@ bool is_repeatable(const Call& call, const plan::Plan& plan) {
          });
 }
 
+/// The ranks of a host have agreed on the staging of all their groups.
+Preferences preferences_over(const transport::Link& link, const SessionOptions& options) {
+  Preferences preferences = preferences_of(options);
+  preferences.costs.staging = link.staging();
+  return preferences;
+}
+
 }  // namespace
 
 PlanCarrier::PlanCarrier(std::unique_ptr<transport::Link> link, plan::Layout layout,
                          const SessionOptions& options)
     : link_(std::move(link)),
-      planner_(std::move(layout), link_->rank(), link_->slot_bytes(), preferences_of(options)) {}
+      planner_(std::move(layout), link_->rank(), link_->slot_bytes(),
+               preferences_over(*link_, options)) {
+  bindings_.slot_stores = planner_.staging().stores;
+}
 
 const char* PlanCarrier::start(const Call& call, wire::Descriptor& descriptor) {
   const plan::Access access = link_->access(call.exposure());

@@ -73,6 +73,7 @@ PlannedCall Planner::make(const Call& call, plan::Access access) const {
                             ? plan::Accumulator::wide
                             : plan::Accumulator::same;
   request.chunk = plan::kChunkBytes / width;
+  request.staged_chunk = staging().chunk_bytes / width;
 
   const plan::Situation situation{.layout = layout_,
                                   .access = access,
@@ -84,10 +85,11 @@ PlannedCall Planner::make(const Call& call, plan::Access access) const {
   PlannedCall planned;
   planned.algorithm = plan::select(request, situation).algorithm;
   planned.plan = planned.algorithm->make(request, layout_, rank_);
-  planned.hash =
-      XXH3_64bits_withSeed(request.counts.data(), request.counts.size() * sizeof(std::uint64_t),
-                           XXH3_64bits_withSeed(planned.algorithm->name.data(),
-                                                planned.algorithm->name.size(), request.chunk));
+  const std::uint64_t chunks[] = {request.chunk, request.staged_chunk};
+  const std::string_view name = planned.algorithm->name;
+  planned.hash = XXH3_64bits_withSeed(
+      request.counts.data(), request.counts.size() * sizeof(std::uint64_t),
+      XXH3_64bits_withSeed(name.data(), name.size(), XXH3_64bits(chunks, sizeof(chunks))));
   return planned;
 }
 

@@ -27,6 +27,9 @@ class Planner {
   /// `access` is what the call's buffers allow. Valid until the next call.
   const PlannedCall& plan(const Call& call, plan::Access access);
   [[nodiscard]] const plan::Layout& layout() const noexcept { return layout_; }
+  [[nodiscard]] plan::Staging staging() const noexcept {
+    return preferences_.costs.staging.value_or(plan::Staging{});
+  }
 
  private:
   struct Key {
@@ -51,7 +54,7 @@ class Planner {
   std::size_t slot_bytes_;
   Preferences preferences_;
   std::unordered_map<Key, PlannedCall, KeyHash> known_;
-  std::size_t known_bytes_ = 0;  // of their plans
+  std::size_t known_bytes_ = 0;                                // of their plans
   const std::pair<const Key, PlannedCall>* latest_ = nullptr;  // most calls repeat the one before
 };
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kernel/pass.h"
 #include "kernel/program.h"
 
 namespace lockstep::kernel {
@@ -117,6 +118,15 @@ bool add_directly(const Reduction& reduction) {
 
 void reduce(const Reduction& reduction) {
   if (!add_directly(reduction)) Program(reduction).run();
+}
+
+void copy_around_cache(void* to, const void* from, std::size_t bytes) {
+  run_pass(Lane::u8, Combine::sum, 1,
+           {.inputs = &from,
+            .targets = &to,
+            .target_count = 1,
+            .count = bytes,
+            .stores = Stores::around_cache});
 }
 
 const char* target_name() {

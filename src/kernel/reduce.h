@@ -82,6 +82,9 @@ Status check_supported(Op op, DType dtype);
 /// The caller has checked op and dtype with check_supported.
 void reduce(const Reduction& reduction);
 
+/// Copies so that the target does not stay in the cache of this core.
+void copy_around_cache(void* to, const void* from, std::size_t bytes);
+
 /// The instruction set in use, e.g. "AVX3", for reports.
 const char* target_name();
 

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "plan/plan.h"
+#include "plan/staging.h"
 
 namespace lockstep::plan {
 
@@ -16,9 +17,6 @@ namespace lockstep::plan {
 /// reading and writing each other's buffers. Each includes those before it.
 enum class Access : std::uint8_t { messages, slots, shared };
 
-/// What sessions move at a time in pipelined plans (Request::chunk, in bytes): little enough to
-/// stay in the cache, enough for a peer that is late not to stop the stream.
-inline constexpr std::uint64_t kChunkBytes = std::uint64_t{256} << 10;
 /// Chunks of a vector, at most: beyond, they grow, so that plans of any size stay small.
 inline constexpr std::uint64_t kMostChunks = 512;
 

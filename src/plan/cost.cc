@@ -17,6 +17,24 @@ constexpr double kOverhead = 0.25;
 // each other: so many times the cost of a byte in memory.
 constexpr double kThroughRing = 5;
 
+/// staged.chunk and staged.around_cache.
+Status parse_staging(std::string_view key, Scanner& scan, Costs& costs) {
+  std::uint64_t value = 0;
+  if (!scan.size(value)) return scan.expected("a size in bytes such as 512K, or 0 or 1");
+  Staging staging = costs.staging.value_or(Staging{});
+  if (key == "staged.chunk") {
+    if (value % kStagedUnit != 0 || value == 0 || value > kMostStagedBytes) {
+      return scan.expected_instead("a multiple of 4K, 1M at most");
+    }
+    staging.chunk_bytes = value;
+  } else {
+    if (value > 1) return scan.expected_instead("0 or 1");
+    staging.stores = value == 1 ? SlotStores::around_cache : SlotStores::cached;
+  }
+  costs.staging = staging;
+  return {};
+}
+
 Status set_cost(std::string_view key, double value, Scanner& scan, Costs& costs) {
   const auto per_byte = [&](double& out) -> Status {
     if (value <= 0) return scan.expected_instead("a bandwidth above zero, in bytes per second");
@@ -33,8 +51,16 @@ Status set_cost(std::string_view key, double value, Scanner& scan, Costs& costs)
   return per_byte(costs.gamma_us_per_byte);
 }
 
-constexpr std::string_view kKeys[] = {"memory.alpha", "memory.bandwidth", "tcp.alpha",
-                                      "tcp.bandwidth", "reduce.bandwidth"};
+constexpr std::string_view kKeys[] = {"memory.alpha",       "memory.bandwidth", "tcp.alpha",
+                                      "tcp.bandwidth",      "reduce.bandwidth", "staged.chunk",
+                                      "staged.around_cache"};
+
+Status parse_cost(std::string_view key, Scanner& scan, Costs& costs) {
+  if (key.starts_with("staged.")) return parse_staging(key, scan, costs);
+  double value = 0;
+  if (!scan.number(value)) return scan.expected("a number");
+  return set_cost(key, value, scan, costs);
+}
 
 }  // namespace
 
@@ -45,12 +71,11 @@ Status parse_costs(std::string_view text, Costs& costs) {
     const std::string_view key = scan.word();
     if (std::find(std::begin(kKeys), std::end(kKeys), key) == std::end(kKeys)) {
       return scan.expected_instead(
-          "memory.alpha, memory.bandwidth, tcp.alpha, tcp.bandwidth or reduce.bandwidth");
+          "memory.alpha, memory.bandwidth, tcp.alpha, tcp.bandwidth, reduce.bandwidth, "
+          "staged.chunk or staged.around_cache");
     }
     if (!scan.accept('=')) return scan.expected("'='");
-    double value = 0;
-    if (!scan.number(value)) return scan.expected("a number");
-    if (Status status = set_cost(key, value, scan, parsed); !status.ok()) return status;
+    if (Status status = parse_cost(key, scan, parsed); !status.ok()) return status;
     if (!scan.at_end() && !scan.accept(',')) return scan.expected("','");
   }
   costs = parsed;

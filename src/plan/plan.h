@@ -146,7 +146,12 @@ struct Request {
   int root = 0;
   int to = 0;  // send_receive
   Accumulator accumulator = Accumulator::same;
-  std::uint64_t chunk = 1 << 14;  // elements moved per message in pipelined plans
+  std::uint64_t chunk = 1 << 14;   // elements moved per message in pipelined plans
+  std::uint64_t staged_chunk = 0;  // the same through slots; 0: as many as in messages
+
+  [[nodiscard]] std::uint64_t staged() const noexcept {
+    return staged_chunk == 0 ? chunk : staged_chunk;
+  }
 };
 
 }  // namespace lockstep::plan

@@ -12,12 +12,13 @@
 
 #include "plan/builder.h"
 #include "plan/makers.h"
+#include "plan/staging.h"
 
 namespace lockstep::plan {
 namespace {
 
 /// As many as the order of steps needs.
-constexpr std::uint64_t kRegions = 3;
+constexpr std::uint64_t kRegions = Staging::kRegions;
 /// A stage is a number of 16 bits.
 constexpr std::uint64_t kMostStages = 30'000;  // chunks
 /// A plan has some instructions for each chunk and rank. With more ranks than a machine has cores
@@ -58,7 +59,7 @@ class Staged {
   /// What a rank stages of a chunk, for all its replicas, is as long as a chunk of other plans.
   static std::uint64_t chunk_length(const Request& request, const Layout& layout) {
     const auto rows = static_cast<std::uint64_t>(layout.most_replicas());
-    return std::clamp<std::uint64_t>(request.chunk / rows, 1, request.count);
+    return std::clamp<std::uint64_t>(request.staged() / rows, 1, request.count);
   }
 
  private:

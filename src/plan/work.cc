@@ -20,7 +20,7 @@ Terms::Terms(const Request& request, const Layout& on, std::uint64_t element_byt
   size = static_cast<double>(element_count(request)) * static_cast<double>(element_bytes);
   chunk = std::min(size,
                    static_cast<double>(chunk_length(request)) * static_cast<double>(element_bytes));
-  staged_chunk = std::min(size, static_cast<double>(request.chunk * element_bytes));
+  staged_chunk = std::min(size, static_cast<double>(request.staged() * element_bytes));
   partial = request.accumulator == Accumulator::wide ? 2 : 1;
   std::map<int, int> ranks_on;
   for (int rank = 0; rank < n; ++rank) {

@@ -79,6 +79,8 @@ class Link : public GroupEnd {
   virtual std::byte* slot(int peer) = 0;
   /// What begin() can be asked for.
   [[nodiscard]] virtual std::size_t slot_bytes() const noexcept = 0;
+  /// How plans go through slots; the same on all ranks.
+  [[nodiscard]] virtual plan::Staging staging() const noexcept { return {}; }
 
   // Peers' memory. After a failure a caller takes its buffers back, so touching a peer's is
   // bracketed: see Touch.

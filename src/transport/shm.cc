@@ -81,6 +81,7 @@ ShmLink::ShmLink(ShmHost& host, std::uint64_t group, std::vector<int> members,
       host_(host),
       indices_(std::move(indices)),
       failure_(failure),
+      staging_(host.staging()),
       stages_(indices_.size(), nullptr),
       peers_(indices_.size()) {
   for (auto& peer : peers_) peer = std::make_unique<Peer>();

@@ -35,7 +35,6 @@ namespace lockstep::transport {
 
 class ShmLink final : public BoardLink {
  public:
-  static constexpr std::size_t kSlotBytes = std::size_t{768} << 10;
   /// Pieces of one operation that can be exposed; with more it goes through slots.
   static constexpr std::size_t kMostPieces = 4096;
 
@@ -46,7 +45,8 @@ class ShmLink final : public BoardLink {
 
   [[nodiscard]] plan::Access access(const Exposure& mine) const noexcept override;
   int begin(const wire::Descriptor& descriptor, const Exposure& mine, std::size_t slot) override;
-  [[nodiscard]] std::size_t slot_bytes() const noexcept override { return kSlotBytes; }
+  [[nodiscard]] std::size_t slot_bytes() const noexcept override { return staging_.slot_bytes(); }
+  [[nodiscard]] plan::Staging staging() const noexcept override { return staging_; }
   int end() override;
   void send(int to, std::span<const std::byte> bytes) override;
   std::size_t receive(int from, std::span<std::byte> bytes) override;
@@ -89,7 +89,8 @@ class ShmLink final : public BoardLink {
   const Exposure* mine_ = nullptr;
   std::uint64_t operation_ = 0;
   std::size_t width_ = 0;  // of an element, in this operation
-  Stage stage_{kSlotBytes};
+  const plan::Staging staging_;
+  Stage stage_{staging_.slot_bytes()};
   std::size_t slot_at_ = 0;         // on everybody's stage, in this operation
   std::vector<std::byte*> stages_;  // by rank; null: not known yet
   Shown* shown_ = nullptr;          // own

@@ -89,15 +89,19 @@ void ShmHost::leave() noexcept {
 
 bool ShmHost::has_left(int index) const noexcept { return header(index).left.load(); }
 
-SpinPolicy ShmHost::spin_policy() const {
+int ShmHost::cores() const noexcept {
   int cores = 0;
   for (std::size_t word = 0; word < CPU_SETSIZE / 64; ++word) {
     std::uint64_t together = 0;
     for (int index = 0; index < ranks_; ++index) together |= header(index).cpus[word].load();
     cores += std::popcount(together);
   }
+  return cores;
+}
+
+SpinPolicy ShmHost::spin_policy() const {
   return SpinPolicy::for_computing_threads(ranks_,
-                                           sys::usable_processors(cores, sys::own_cpu_quota()));
+                                           sys::usable_processors(cores(), sys::own_cpu_quota()));
 }
 
 std::shared_ptr<std::byte> ShmHost::allocate(std::size_t bytes) {

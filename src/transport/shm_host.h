@@ -27,6 +27,7 @@
 
 #include "base/gate.h"
 #include "base/mutex.h"
+#include "plan/staging.h"
 #include "sys/segment.h"
 #include "transport/arena.h"
 
@@ -58,6 +59,12 @@ class ShmHost {
   /// How long to poll: all ranks of the host and all their cores counted. Ask once all ranks have
   /// made their ShmHost.
   [[nodiscard]] SpinPolicy spin_policy() const;
+  /// Processors that any rank of the host may use. Ask as late.
+  [[nodiscard]] int cores() const noexcept;
+
+  /// How the links made from now on stage; the ranks of the host have agreed on it.
+  void set_staging(const plan::Staging& staging) noexcept { staging_ = staging; }
+  [[nodiscard]] plan::Staging staging() const noexcept { return staging_; }
 
   /// Memory that the host's ranks can reach.
   std::shared_ptr<std::byte> allocate(std::size_t bytes);
@@ -108,6 +115,7 @@ class ShmHost {
   int index_;
   int ranks_;
   Arena arena_;
+  plan::Staging staging_;
   Mutex mutex_;
   std::array<bool, kMostGroups> taken_ GUARDED_BY(mutex_) = {};  // places of the directory
   Parts closed_ GUARDED_BY(mutex_);                              // some member may still use them

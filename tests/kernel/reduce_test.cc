@@ -498,6 +498,27 @@ TEST(CheckSupported, KnowsWhatExists) {
   EXPECT_EQ(supported, 4 * 5 + 5 * 4 + 2 + 2 * 2);
 }
 
+TEST(CopyAroundCache, CopiesExactlyWhatIsAsked) {
+  constexpr std::size_t kMost = 70'000;
+  constexpr std::byte kUntouched{0xa5};
+  std::vector<std::byte> from(kMost + 64);
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + i / 251);
+  for (const std::size_t bytes : {0, 1, 63, 64, 65, 4096, 70'000}) {
+    for (const std::size_t source : {0, 5}) {
+      for (const std::size_t target : {0, 1, 33}) {
+        std::vector<std::byte> to(kMost + 64, kUntouched);
+        copy_around_cache(to.data() + target, from.data() + source, bytes);
+        EXPECT_EQ(std::memcmp(to.data() + target, from.data() + source, bytes), 0) << bytes;
+        const auto is_untouched = [](std::byte each) { return each == kUntouched; };
+        EXPECT_TRUE(std::all_of(to.begin(), to.begin() + static_cast<std::ptrdiff_t>(target),
+                                is_untouched));
+        EXPECT_TRUE(std::all_of(to.begin() + static_cast<std::ptrdiff_t>(target + bytes), to.end(),
+                                is_untouched));
+      }
+    }
+  }
+}
+
 TEST(TargetName, IsTheBestOneAvailable) {
   std::string names;
   for (const std::int64_t cpu : available_targets()) {

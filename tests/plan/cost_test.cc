@@ -22,6 +22,18 @@ TEST(ParseCosts, ReplacesWhatIsNamed) {
   EXPECT_DOUBLE_EQ(costs.memory.alpha_us, 0.5);
 }
 
+TEST(ParseCosts, TheStagingIsMeasuredUnlessNamed) {
+  Costs costs;
+  ASSERT_TRUE(parse_costs("tcp.alpha=2", costs).ok());
+  EXPECT_FALSE(costs.staging.has_value());
+  ASSERT_TRUE(parse_costs("staged.chunk=512K", costs).ok());
+  EXPECT_EQ(costs.staging, (Staging{.chunk_bytes = 512 << 10}));
+  ASSERT_TRUE(parse_costs("staged.around_cache=1", costs).ok());
+  EXPECT_EQ(costs.staging, (Staging{.chunk_bytes = 512 << 10, .stores = SlotStores::around_cache}));
+  ASSERT_TRUE(parse_costs("staged.around_cache=0,staged.chunk=4096", costs).ok());
+  EXPECT_EQ(costs.staging, (Staging{.chunk_bytes = 4096}));
+}
+
 TEST(ParseCosts, SaysWhereATextIsWrong) {
   const auto error = [](const char* text) {
     Costs costs;
@@ -37,6 +49,11 @@ TEST(ParseCosts, SaysWhereATextIsWrong) {
   EXPECT_THAT(error("tcp.alpha=-1"), HasSubstr("at offset 10: expected a time"));
   EXPECT_THAT(error("tcp.bandwidth=0"), HasSubstr("expected a bandwidth above zero"));
   EXPECT_THAT(error("tcp.alpha=nan"), HasSubstr("expected a number"));
+  EXPECT_THAT(error("staged.chunk=0"), HasSubstr("expected a multiple of 4K, 1M at most"));
+  EXPECT_THAT(error("staged.chunk=5000"), HasSubstr("expected a multiple of 4K, 1M at most"));
+  EXPECT_THAT(error("staged.chunk=2M"), HasSubstr("expected a multiple of 4K, 1M at most"));
+  EXPECT_THAT(error("staged.chunk=-4K"), HasSubstr("at offset 13: expected a size"));
+  EXPECT_THAT(error("staged.around_cache=2"), HasSubstr("expected 0 or 1"));
   EXPECT_THAT(error("tcp.alpha=1 2"), HasSubstr("at offset 12: expected ','"));
 }
 

@@ -33,6 +33,33 @@ TEST(Processes, OfTwoHosts) {
       "shared memory and tls");
 }
 
+// How values go through slots changes no bit, and chunks may be shorter than anything else.
+TEST(Processes, StageAsTheyAreTold) {
+  for (const char* staging : {"staged.chunk=4K", "staged.chunk=1M", "staged.around_cache=1",
+                              "staged.chunk=128K,staged.around_cache=1"}) {
+    SCOPED_TRACE(staging);
+    expect_same_bits({.ranks = 2,
+                      .scenario = "exercise own",
+                      .environment = {std::string("LOCKSTEP_COSTS=") + staging}},
+                     "shared memory");
+  }
+}
+
+/// What is measured is the same on all ranks, or they would disagree; it is said at level debug.
+TEST(Processes, AgreeOnTheStagingTheyMeasure) {
+  ProcessCluster cluster(
+      {.ranks = 2, .scenario = "exercise own", .environment = {"LOCKSTEP_LOG=debug"}});
+  const auto outcomes = cluster.finish(std::chrono::seconds(20));
+  const auto said = [&](std::size_t rank) {
+    const std::string& text = outcomes[rank].text;
+    EXPECT_TRUE(outcomes[rank].ok()) << text;
+    const std::size_t begin = text.find("ranks of this host stage ");
+    return begin == std::string::npos ? std::string()
+                                      : text.substr(begin, text.find('\n', begin) - begin);
+  };
+  EXPECT_EQ(said(0), said(1));
+}
+
 // Which way a sum goes depends on where its buffers lie; a repeated call must not take the last
 // one's. 1500 elements are too many for slots where a rank has two replicas.
 TEST(Processes, RepeatCallsWithBuffersOfOtherKinds) {

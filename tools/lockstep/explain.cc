@@ -18,7 +18,6 @@ namespace {
 
 /// Slots of sessions whose ranks are threads (access "shared"), and of processes ("slots").
 constexpr std::size_t kSlotBytesOfThreads = 8192;
-constexpr std::size_t kSlotBytesOfProcesses = std::size_t{768} << 10;
 constexpr int kMaxRanks = 4096;
 
 struct Options {
@@ -83,6 +82,10 @@ struct Question {
   std::string overrides_from;
 };
 
+plan::Staging staging_of(const Question& question) {
+  return question.costs.staging.value_or(plan::Staging{});
+}
+
 void require(const Status& status) {
   if (!status.ok()) throw UsageError(status.message());
 }
@@ -146,6 +149,7 @@ Question understand(const Options& options) {
   question.request.root = options.root;
   question.request.to = (options.root + 1) % options.ranks;
   require(plan::parse_costs(options.costs, question.costs));
+  question.request.staged_chunk = staging_of(question).chunk_bytes / size_of(dtypes[0]);
   std::string algorithms = options.algorithms;
   if (const char* environment = std::getenv("LOCKSTEP_ALGORITHMS");
       algorithms.empty() && environment != nullptr) {
@@ -200,6 +204,15 @@ void print_figures(const plan::Costs& costs) {
       "reduction {:.1f} GB/s (--costs replaces them)\n",
       costs.memory.alpha_us, gigabytes(costs.memory.beta_us_per_byte), costs.tcp.alpha_us,
       gigabytes(costs.tcp.beta_us_per_byte), gigabytes(costs.gamma_us_per_byte));
+}
+
+/// Of values that go through slots.
+void print_staging(const Question& question) {
+  const plan::Staging staging = staging_of(question);
+  fmt::print("staging: chunks of {} KiB, {} stores ({})\n", staging.chunk_bytes >> 10,
+             staging.stores == plan::SlotStores::cached ? "cached" : "non-temporal",
+             question.costs.staging ? "from --costs"
+                                    : "the ranks of a host take what they measure when they join");
 }
 
 /// Bytes each rank sends; the largest and the sum are what matters.
@@ -287,7 +300,7 @@ int run(const Options& options) {
                                   .costs = question.costs,
                                   .overrides = question.overrides,
                                   .slot_bytes = question.access == plan::Access::slots
-                                                    ? kSlotBytesOfProcesses
+                                                    ? staging_of(question).slot_bytes()
                                                     : kSlotBytesOfThreads};
   const plan::Choice choice = plan::select(question.request, situation);
   print_question(question, options.hosts);
@@ -297,6 +310,7 @@ int run(const Options& options) {
                question.overrides_from);
   }
   print_figures(question.costs);
+  if (choice.algorithm->slot_elements != nullptr) print_staging(question);
   print_traffic(question, choice);
   if (options.plan_of >= 0) print_plan(question, choice, options.plan_of);
   return 0;
