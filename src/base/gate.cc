@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <climits>
 
-#include "base/scheduler.h"
+#include "base/thread_scheduler.h"
 
 namespace lockstep {
 namespace {
@@ -25,7 +25,7 @@ long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
 
 SpinPolicy SpinPolicy::for_threads(int runnable, int cores) noexcept {
   // Nothing changes before a simulated thread has given its turn away.
-  if (Scheduler::current() != nullptr) return {};
+  if (ThreadScheduler::current() != nullptr) return {};
   // A pause is some 10-40 ns. Yields follow, since the scheduler may have put two of the threads on
   // one core even if there are enough: then only giving it away lets the other one get on.
   if (runnable <= cores) return {.eager = 40, .pauses = 400, .yields = 64};
@@ -35,7 +35,7 @@ SpinPolicy SpinPolicy::for_threads(int runnable, int cores) noexcept {
 
 SpinPolicy SpinPolicy::for_computing_threads(int runnable, int cores) noexcept {
   SpinPolicy policy = for_threads(runnable, cores);
-  if (Scheduler::current() != nullptr) return policy;
+  if (ThreadScheduler::current() != nullptr) return policy;
   // A yield that nobody takes up is some 300 ns.
   if (runnable <= cores) policy.idle_yields = 8192;
   return policy;
@@ -69,20 +69,20 @@ const bool Gate::kWaitersPay =
     syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
 
 void Gate::barrier_on_all() noexcept {
-  if (Scheduler::current() != nullptr) return;  // one thread at a time, in turns
+  if (ThreadScheduler::current() != nullptr) return;  // one thread at a time, in turns
   syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
 }
 
 void Gate::wake_all() noexcept {
   epoch_.fetch_add(1);
-  if (Scheduler::current() != nullptr) return;  // it looks at the epoch
+  if (ThreadScheduler::current() != nullptr) return;  // it looks at the epoch
   futex(epoch_, FUTEX_WAKE_BITSET, INT_MAX, nullptr);
 }
 
 // A process that cannot order its waiters against the notifications of others looks again by
 // itself.
 bool Gate::sleep(std::uint32_t seen, Deadline deadline) noexcept {
-  if (Scheduler* scheduler = Scheduler::current()) {
+  if (ThreadScheduler* scheduler = ThreadScheduler::current()) {
     return scheduler->wait([&] { return epoch_.load() != seen; }, deadline);
   }
   if (kWaitersPay) return sleep_until(seen, deadline);

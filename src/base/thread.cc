@@ -35,7 +35,7 @@ std::jthread start_thread(std::string name, std::function<void(std::stop_token)>
 
 Thread::Thread(std::string name, std::function<void(const std::stop_token&)> body,
                std::function<void(const Status&)> on_error) {
-  Scheduler* scheduler = Scheduler::current();
+  ThreadScheduler* scheduler = ThreadScheduler::current();
   if (scheduler == nullptr) {
     thread_ = start_thread(std::move(name), std::move(body), std::move(on_error));
     return;
@@ -63,7 +63,7 @@ void Thread::request_stop() noexcept {
 void Thread::join() {
   if (!task_) return thread_.join();
   // Whoever stops a thread has ended what it waits for.
-  Scheduler::current()->wait([this] { return task_->over(); }, Deadline::never());
+  ThreadScheduler::current()->wait([this] { return task_->over(); }, Deadline::never());
   task_.reset();
 }
 

@@ -11,8 +11,8 @@
 #include <string>
 #include <thread>
 
-#include "base/scheduler.h"
 #include "base/status.h"
+#include "base/thread_scheduler.h"
 
 namespace lockstep {
 
@@ -35,7 +35,7 @@ class Thread {
 
  private:
   std::stop_source stop_;  // of a simulated thread
-  std::shared_ptr<Scheduler::Task> task_;
+  std::shared_ptr<ThreadScheduler::Task> task_;
   std::jthread thread_;
 };
 

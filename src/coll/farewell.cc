@@ -9,8 +9,8 @@
 #include "base/fork.h"
 #include "base/gate.h"
 #include "base/mutex.h"
-#include "base/scheduler.h"
 #include "base/thread.h"
+#include "base/thread_scheduler.h"
 
 namespace lockstep::coll {
 namespace {
@@ -80,7 +80,7 @@ class Registry {
 
 void Farewell::keep(std::string name, std::function<void(const std::stop_token&)> body,
                     std::function<void(const Status&)> on_error, std::function<bool()> leaving) {
-  if (Scheduler* scheduler = Scheduler::current()) {
+  if (ThreadScheduler* scheduler = ThreadScheduler::current()) {
     // It keeps its threads itself. They end by themselves: no simulated process ends before.
     scheduler->start(std::move(name), [body = std::move(body), on_error = std::move(on_error)] {
       try {

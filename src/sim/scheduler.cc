@@ -15,7 +15,7 @@ namespace {
 constexpr Duration kLeastWait = std::chrono::microseconds(1);
 constexpr double kNetworkFirst = 0.1;
 
-class Ended final : public lockstep::Scheduler::Task {
+class Ended final : public lockstep::ThreadScheduler::Task {
  public:
   [[nodiscard]] bool over() const noexcept override { return over_; }
   void set() noexcept { over_ = true; }

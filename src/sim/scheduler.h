@@ -22,13 +22,13 @@
 #include <string>
 #include <vector>
 
-#include "base/scheduler.h"
+#include "base/thread_scheduler.h"
 #include "sim/fiber.h"
 #include "sim/world.h"
 
 namespace lockstep::sim {
 
-class Scheduler final : public lockstep::Scheduler {
+class Scheduler final : public lockstep::ThreadScheduler {
  public:
   explicit Scheduler(World& world);
   ~Scheduler() override;

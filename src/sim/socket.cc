@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/scheduler.h"
+#include "base/thread_scheduler.h"
 #include "lockstep/error.h"
 
 namespace lockstep::sim::detail {
@@ -79,7 +79,7 @@ bool SimPoller::ready() const noexcept {
 }
 
 bool SimPoller::wait(Deadline deadline) {
-  if (lockstep::Scheduler* scheduler = lockstep::Scheduler::current()) {
+  if (lockstep::ThreadScheduler* scheduler = lockstep::ThreadScheduler::current()) {
     const bool something = scheduler->wait([this] { return ready(); }, deadline);
     woken_ = false;
     return something;

@@ -48,7 +48,7 @@ TEST(SimScheduler, TimeIsRealAgainAfterIt) {
     EXPECT_EQ(MonotonicClock().now(), Time());
   }
   EXPECT_GE(MonotonicClock().now(), before);
-  EXPECT_EQ(lockstep::Scheduler::current(), nullptr);
+  EXPECT_EQ(lockstep::ThreadScheduler::current(), nullptr);
 }
 
 TEST(SimScheduler, AWaitThatNothingEndsIsSeen) {

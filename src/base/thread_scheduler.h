@@ -1,12 +1,12 @@
-// Scheduler: gives the threads of a simulation their turns and their time. In a real process there
-// is none, and the operating system does both.
+// ThreadScheduler: gives the threads of a simulation their turns and their time. In a real process
+// there is none, and the operating system does both.
 //
 // A simulation sets the scheduler of its own thread for as long as it runs. Then, on that thread,
 // MonotonicClock, Gate and Thread ask the scheduler, so the classes that use them run unchanged in
 // virtual time. Only slow paths look for it: reading the clock, going to sleep, waking sleepers,
 // starting a thread.
 //
-//   const Scheduler::Scope scope(scheduler);   // until the end of the block
+//   const ThreadScheduler::Scope scope(scheduler);   // until the end of the block
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@
 
 namespace lockstep {
 
-class Scheduler : public Clock {
+class ThreadScheduler : public Clock {
  public:
   /// A thread that the scheduler runs.
   class Task {
@@ -39,21 +39,21 @@ class Scheduler : public Clock {
   virtual std::shared_ptr<Task> start(std::string name, std::function<void()> body) = 0;
 
   /// Of the calling thread; null: the operating system.
-  static Scheduler* current() noexcept { return current_; }
+  static ThreadScheduler* current() noexcept { return current_; }
 
   class Scope {
    public:
-    explicit Scope(Scheduler& scheduler) noexcept;
+    explicit Scope(ThreadScheduler& scheduler) noexcept;
     ~Scope();
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
 
    private:
-    Scheduler* before_;
+    ThreadScheduler* before_;
   };
 
  private:
-  static thread_local constinit Scheduler* current_;
+  static thread_local constinit ThreadScheduler* current_;
 };
 
 }  // namespace lockstep
