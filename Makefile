@@ -33,7 +33,7 @@ BENCHES := bench/kernel/bench_kernel bench/coll/bench_collectives
 CMAKE_BUILD = cmake --build build/$(1) --parallel $(JOBS)
 
 # Which tests use libtorch, for ctest -R.
-TORCH_HALF := ^(tensor|strategy|guest_threads.*|input|train|train_faults)(/|$$)
+TORCH_HALF := ^(tensor|blas_kernels|strategy|guest_threads.*|input|train|train_tuned_process|train_faults)(/|$$)
 
 .PHONY: help deps build test test-threads test-mistakes test-slow test-transports test-faults can-make-namespaces train stress same-bits chaos stranger format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input bench-peers bench-train \
         check check-format check-layers check-fuzz check-clang check-tidy check-ubsan check-asan check-asan-parsers check-tsan check-tsan-core \
@@ -149,7 +149,8 @@ check-asan check-tsan check-tsan-core check-ubsan: check-%: build/%/build.ninja
 	ctest --test-dir build/$* -L fast -j $(TEST_JOBS) --output-on-failure --no-tests=error
 
 # The torch half alone: everything else is in check-asan and check-tsan-core.
-TORCH_TESTS := test_tensor test_strategy test_guest_threads test_guest_threads_process_blas strategy_stress test_input test_train test_train_faults same_bits
+TORCH_TESTS := test_tensor blas_kernels_probe test_strategy test_guest_threads test_guest_threads_process_blas strategy_stress test_input \
+               test_train test_train_tuned_process test_train_faults same_bits
 define check_torch_half
 	$(call CMAKE_BUILD,$(1)) --target $(TORCH_TESTS)
 	ctest --test-dir build/$(1) -L fast -R '$(TORCH_HALF)' -j $(TEST_JOBS) --output-on-failure --no-tests=error
