@@ -109,7 +109,9 @@ void Control::poll(Time now) {
     for (auto& peer : peers_) peer->heard = std::min(now, peer->heard + (now - last_poll_));
   }
   last_poll_ = now;
-  for (auto& peer : peers_) hear(*peer, now);
+}
+
+void Control::end_poll(Time now) {
   tell_departures();
   if (!concluded_) {
     judge_silence(now);
@@ -136,7 +138,7 @@ Time Control::next_poll() const noexcept {
   Time next = next_pulse_;
   if (settled_) next = std::min(next, *settled_);
   for (const auto& peer : peers_) {
-    if (peer->lost || peer->aborting || !needed(*peer)) continue;
+    if (peer->lost || !needed(*peer)) continue;
     next = std::min(next, peer->heard + timing_.dead);
   }
   return next;
@@ -284,20 +286,21 @@ void Control::compare(int rank, const wire::Pulse& theirs) {
 }
 
 void Control::judge_silence(Time now) {
-  // Those that have left still pulse until they close: they say nothing about themselves, but being
-  // heard they say that this rank is not cut off.
+  // The ranks of a host that freezes fall silent together, but for the time between two pulses. So
+  // do all peers of a rank that is cut off.
+  const Duration with_it = timing_.dead - std::min(2 * timing_.pulse, timing_.dead / 4);
   int present = 0;
   int quiet = 0;
   bool given_up = false;
   for (auto& peer : peers_) {
     if (peer->lost) continue;
     const Duration silence = now - peer->heard;
-    // One that told us why it ends may go; but its word was heard.
-    if (peer->aborting && silence >= timing_.suspect) continue;
+    // A peer that has left or told why it ends may fall silent. As long as it is heard, this rank is
+    // not cut off.
+    if (!needed(*peer) && silence >= timing_.suspect) continue;
     ++present;
+    if (silence >= with_it) ++quiet;
     if (silence < timing_.suspect) continue;
-    ++quiet;
-    if (!needed(*peer)) continue;
     given_up = given_up || silence >= timing_.dead;
     if (!peer->suspected) {
       peer->suspected = true;
@@ -307,25 +310,22 @@ void Control::judge_silence(Time now) {
   }
   if (!given_up) return;
   if (present > 1 && quiet == present) return cut_off(now);
-  // The ranks of a host that freezes fall silent together, but for the time between two pulses.
-  const Duration with_it = timing_.dead - std::min(2 * timing_.pulse, timing_.dead / 4);
   for (auto& peer : peers_) {
     const Duration silence = now - peer->heard;
-    if (peer->lost || peer->aborting || !needed(*peer) || silence < with_it) continue;
+    if (peer->lost || !needed(*peer) || silence < with_it) continue;
     lose(*peer, fmt::format("is silent: no pulse for {:.1f} s", seconds(silence)));
   }
 }
 
 bool Control::needed(const Peer& peer) const noexcept {
-  // Two ranks that have both said goodbye have nothing more to tell each other.
-  return !left(peer.rank) || !left(rank_);
+  return !peer.aborting && !left(peer.rank);
 }
 
 void Control::cut_off(Time now) {
   Time heard{};
   std::vector<int> unheard;
   for (const auto& peer : peers_) {
-    if (peer->lost || peer->aborting) continue;
+    if (peer->lost || !needed(*peer)) continue;
     unheard.push_back(peer->rank);
     heard = std::max(heard, peer->heard);
   }

@@ -105,9 +105,13 @@ class Control {
   void notify(int rank, const std::string& text);
   /// This rank leaves in good order: it takes no part in operations from `next` on.
   void goodbye(std::uint64_t next);
-  /// After a goodbye or a failure: keep polling until this holds, for as long as you can afford (a
-  /// silent peer never answers). Then every peer has read all we said and closed its side. A
-  /// connection closed earlier, with bytes unread, may take the last word back from the peer.
+  /// The generation has failed, or this rank and all its control peers have left: there is nothing
+  /// more to say.
+  [[nodiscard]] bool has_said_all() const noexcept;
+  /// After a goodbye or a failure: keep polling until this holds. Once has_said_all() holds you may
+  /// give up when you cannot afford more time (a silent peer never answers). Then every peer has
+  /// read all we said and closed its side. A connection closed earlier, with bytes unread, may take
+  /// the last word back from the peer.
   [[nodiscard]] bool may_leave() const noexcept;
   /// Empty while the rank is here; else the first operation it takes no part in. An operation with
   /// that number or a later one waits for it in vain: see missing().
@@ -158,7 +162,6 @@ class Control {
   void send_to_all(wire::FrameType type, std::span<const std::byte> payload, const Peer* but);
   [[nodiscard]] wire::Pulse standing() const;
   [[nodiscard]] bool decider_gone() const noexcept;
-  [[nodiscard]] bool has_said_all() const noexcept;
 
   int rank_;
   int size_;

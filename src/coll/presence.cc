@@ -13,9 +13,6 @@
 namespace lockstep::coll {
 namespace {
 
-/// For the last word to be heard by everybody; a peer that is silent never confirms it.
-constexpr auto kFarewell = std::chrono::seconds(5);
-
 std::vector<sys::Connection*> borrowed(
     const std::vector<std::unique_ptr<sys::Connection>>& connections) {
   std::vector<sys::Connection*> pointers;
@@ -38,6 +35,7 @@ std::vector<std::string> names(const Roster& roster) {
 Presence::Presence(Setup setup)
     : roster_(std::move(setup.roster)),
       dead_after_(setup.timing.dead),
+      last_word_(setup.last_word),
       wire_(std::move(setup.wire)),
       check_(setup.check),
       network_(std::move(setup.network)),
@@ -135,7 +133,7 @@ void Presence::end_generation(const Status& why, const std::stop_token& stop) no
                      {roster_.rank}});
     // What failed may have been the poller, so this looks by itself.
     constexpr auto kLook = std::chrono::milliseconds(1);
-    const Deadline end = Deadline::after(kFarewell);
+    const Deadline end = Deadline::after(last_word_);
     while (!stop.stop_requested() && !control_.may_leave() && !end.passed()) {
       control_.poll(MonotonicClock().now());
       Gate().wait([] { return false; }, Deadline::after(kLook));
@@ -144,10 +142,14 @@ void Presence::end_generation(const Status& why, const std::stop_token& stop) no
     write_log(LogLevel::error, "a control thread cannot tell the other ranks why it ends");
   }
   // Where no word got through, the end of its connections tells the others.
+  shutdown_connections();
+  failure_.set(why);
+}
+
+void Presence::shutdown_connections() noexcept {
   for (const auto& connection : connections_) {
     if (connection) connection->shutdown_write();
   }
-  failure_.set(why);
 }
 
 void Presence::serve(const std::stop_token& stop) {
@@ -158,15 +160,18 @@ void Presence::serve(const std::stop_token& stop) {
     connection->underlying().watch_peer();
     poller_->watch(*connection, sys::Poller::Interest::read);
   }
+  bool left = false;
   std::optional<Time> give_up;
   while (!stop.stop_requested()) {
     const Time now = clock.now();
-    if (leaving_.load() && !give_up) {
-      give_up = now + kFarewell;
+    if (leaving_.load() && !left) {
+      left = true;
       close_doors();
       control_.goodbye(history_.latest().descriptor.sequence + 1);
     }
     control_.poll(now);
+    // Others may be at work for long: until all have left, this rank passes on what they say.
+    if (left && !give_up && control_.has_said_all()) give_up = now + last_word_;
     if (give_up && (control_.may_leave() || now >= *give_up)) break;
     Time next = control_.next_poll();
     if (give_up) next = std::min(next, *give_up);
@@ -190,6 +195,8 @@ void Presence::serve(const std::stop_token& stop) {
   for (std::size_t peer = 0; peer < connections_.size(); ++peer) {
     if (connections_[peer] && !over_[peer]) poller_->forget(*connections_[peer]);
   }
+  // The connections themselves are closed with the session, which the program may keep.
+  shutdown_connections();
 }
 
 Status Presence::objection(const wire::Hello& hello) const {

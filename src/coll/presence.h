@@ -1,13 +1,15 @@
 // Presence: a rank's standing in a generation beyond its operations: its control connections and
 // the thread that serves them, its open door for data connections, and what ended the generation.
 //
-// The thread keeps a Presence alive until the last word is said, so that whoever closes a session
-// need not wait; what is left of it when the process ends gets a moment then (farewell.h).
+// The thread keeps a Presence alive until all ranks have left or the generation has failed, so that
+// whoever closes a session need not wait. When the process ends, the thread gets a moment to say
+// its last word (farewell.h).
 //
 // Thread rule: any thread; the control plane itself is the thread's.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -38,6 +40,8 @@ class Presence : public std::enable_shared_from_this<Presence> {
     std::string wire = "tcp";                 // what connects machines, in words
     wire::Check check = wire::Check::crc32c;  // of data that travels between machines
     Timing timing;
+    /// For the last word to be heard by everybody; a peer that is silent never confirms it.
+    Duration last_word = std::chrono::seconds(5);
     bool compares_histories = false;
     /// Opens a connection to that rank, ready to send; it has not greeted yet. Null: try again.
     std::function<std::unique_ptr<sys::Connection>(int rank)> connect;
@@ -95,6 +99,7 @@ class Presence : public std::enable_shared_from_this<Presence> {
   /// The thread cannot go on: makes that the generation's end, as far as it still can.
   void end_generation(const Status& why, const std::stop_token& stop) noexcept;
   void close_doors() noexcept;
+  void shutdown_connections() noexcept;
   void receive(Visitor visitor);
   /// Why that caller gets no connection; ok if it does.
   [[nodiscard]] Status objection(const wire::Hello& hello) const;
@@ -102,6 +107,7 @@ class Presence : public std::enable_shared_from_this<Presence> {
 
   Roster roster_;
   Duration dead_after_;
+  Duration last_word_;
   std::string wire_;
   wire::Check check_;
   std::unique_ptr<sys::Network> network_;

@@ -8,6 +8,7 @@ namespace lockstep::coll {
 namespace {
 
 using simulated::host;
+using std::chrono_literals::operator""h;
 using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 using testing::ElementsAre;
@@ -62,6 +63,32 @@ TEST_F(Controls, EveryoneLearnsWhoHasLeftWhichGroup) {
     EXPECT_TRUE(rank(1).control->missing(4, kGroup + 2, barrier(2), DataPath::open).ok());
     expect_no_failure();
   }
+}
+
+// A rank whose program keeps the session, or whose process is stopped after it has left.
+TEST_F(Controls, ARankThatHasLeftMayFallSilent) {
+  for (int leaver = 0; leaver < 4; ++leaver) {
+    start(4);
+    run(500ms);
+    rank(leaver).control->goodbye(8);
+    run(20ms);
+    pause(leaver, 1h);
+    run(10s);
+    expect_no_failure();
+  }
+  EXPECT_TRUE(warnings_.empty()) << warnings_.front();
+}
+
+TEST_F(Controls, SilentRanksThatHaveLeftDoNotMakeARankThinkThatItIsCutOff) {
+  start(5);
+  run(500ms);
+  for (const int leaver : {0, 1}) rank(leaver).control->goodbye(8);
+  run(20ms);
+  for (const int leaver : {0, 1}) pause(leaver, 1h);
+  run(2s);
+  network_->silence_all(host(3));
+  run(4s);
+  EXPECT_THAT(verdict({0, 1, 3}).culprits(), ElementsAre(3));
 }
 
 TEST_F(Controls, RanksThatLeaveAfterDifferentCallsDisagree) {

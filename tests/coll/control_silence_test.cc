@@ -104,6 +104,17 @@ TEST_F(Controls, ALongPauseIsDeathAndTheSleeperLearnsIt) {
   }
 }
 
+// Whoever hears none of its peers for a moment is not cut off: two of them may be back at once.
+TEST_F(Controls, ShortPausesOfTheOtherPeersDoNotCutARankOff) {
+  start(4);
+  run(1s);
+  network_->silence_all(host(3));
+  run(1700ms);
+  for (const int paused : {0, 1}) pause(paused, 1500ms);
+  run(3s);
+  EXPECT_THAT(verdict({3}).culprits(), ElementsAre(3));
+}
+
 // A10: the ranks of a frozen host are named together.
 TEST_F(Controls, RanksThatFallSilentTogetherAreNamedTogether) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {

@@ -17,9 +17,12 @@
 namespace lockstep::coll {
 namespace {
 
+using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
 using testing::ElementsAre;
 using testing::HasSubstr;
+
+constexpr int kNobody = -1;
 
 /// A poller that throws once it is told to.
 class TroubledPoller final : public sys::Poller {
@@ -65,7 +68,8 @@ class TroubledNetwork final : public sys::Network {
 /// Ranks of one process, connected by sockets as those of several are.
 class Presences : public testing::Test {
  protected:
-  void start(int size, int troubled) {
+  void start(int size, int troubled, const Timing& timing = {},
+             Duration last_word = std::chrono::seconds(5)) {
     sys::PosixNetwork network;
     std::vector<std::vector<std::unique_ptr<sys::Connection>>> mesh(static_cast<std::size_t>(size));
     for (auto& row : mesh) row.resize(static_cast<std::size_t>(size));
@@ -99,6 +103,8 @@ class Presences : public testing::Test {
         setup.network = std::make_unique<sys::PosixNetwork>();
       }
       setup.control = std::move(mesh[static_cast<std::size_t>(rank)]);
+      setup.timing = timing;
+      setup.last_word = last_word;
       setup.wake = [gate = gate_] { gate->notify(); };
       presences_.push_back(std::make_shared<Presence>(std::move(setup)));
       presences_.back()->start();
@@ -142,6 +148,23 @@ TEST_F(Presences, AnExceptionInTheControlThreadEndsTheGenerationEverywhere) {
     stop();
     troubled_->store(false);
   }
+}
+
+// A program may close its session and keep the object while others go on in a subgroup.
+TEST_F(Presences, ARankThatHasLeftIsNotTakenForDead) {
+  constexpr auto kDead = 800ms;
+  start(4, kNobody, {.pulse = 50ms, .suspect = 400ms, .dead = kDead}, 50ms);
+  presences_[2]->leave();
+  EXPECT_FALSE(gate_->wait(
+      [&] {
+        return std::any_of(presences_.begin(), presences_.end(),
+                           [](const auto& each) { return each->failure().raised(); });
+      },
+      Deadline::after(3 * kDead)))
+      << presences_[1]->failure().cause().message();
+  // It still passes on what the others say.
+  presences_[3]->failure().report({ErrorKind::cancelled, Code::cancelled, "enough", {3}});
+  EXPECT_TRUE(all_have_failed(Deadline::after(2s)));
 }
 
 }  // namespace
