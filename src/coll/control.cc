@@ -334,7 +334,6 @@ void Control::cut_off(Time now) {
   const std::string text =
       fmt::format("rank {} is cut off: no pulse from any of the ranks {} for {:.1f} s", rank_,
                   fmt::join(unheard, ", "), seconds(now - heard));
-  log_error("{}", text);
   failure_.set({ErrorKind::peer_lost, Code::unavailable, text, std::move(unheard)});
 }
 

@@ -64,6 +64,7 @@ TEST_F(Controls, ASilencedRankBlamesNobodyAloud) {
     network_->silence_all(host(silenced));
     run(3200ms);
     EXPECT_THAT(rank(silenced).failure.cause().message(), HasSubstr("is cut off"));
+    EXPECT_THAT(errors_, testing::IsEmpty()) << "the exception says it, and nobody else";
     network_->heal_all(host(silenced));
     run(1s);
     EXPECT_THAT(verdict({silenced}).culprits(), ElementsAre(silenced));

@@ -53,6 +53,7 @@ class Controls : public testing::Test {
     });
     set_log_sink([this](LogLevel level, std::string_view text) {
       if (level == LogLevel::warning) warnings_.emplace_back(text);
+      if (level == LogLevel::error) errors_.emplace_back(text);
     });
     for (int rank = 0; rank < size; ++rank) {
       auto& r = ranks_.emplace_back(std::make_unique<Rank>());
@@ -123,6 +124,7 @@ class Controls : public testing::Test {
   simulated::Mesh mesh_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<std::string> warnings_;
+  std::vector<std::string> errors_;
 };
 
 }  // namespace lockstep::coll
