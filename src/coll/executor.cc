@@ -54,26 +54,22 @@ Executor::Executor(std::unique_ptr<Carrier> carrier, const SessionOptions& optio
       clock_(clock != nullptr ? *clock : real_clock_) {}
 
 Status Executor::run(const Call& call, std::uint64_t ticket, Deadline deadline) {
-  Status status;
-  try {
-    if (!turnstile_.wait(ticket, deadline)) {
-      end_.fail({ErrorKind::timeout, Code::deadline_exceeded,
-                 fmt::format("operation {} ({}) did not start within {:.1f} s: earlier operations "
-                             "of rank {} are still under way{}",
-                             ticket + 1, wire::describe(describe(call, ticket + 1)),
-                             seconds(call.timeout), end_.member(end_.rank()),
-                             called_at(describe(call, ticket + 1), call.here))});
+  const bool in_time = turnstile_.wait(ticket, deadline);
+  if (!in_time) {
+    end_.fail(not_started(call, ticket + 1));
+    // Whoever is before us returns once the generation has failed.
+    if (!turnstile_.wait(ticket, Deadline::after(transport::kVerdictPatience))) {
+      end_.settle_alone();
     }
-  } catch (...) {
-    end_.fail({ErrorKind::timeout, Code::deadline_exceeded, {}});
+    turnstile_.wait(ticket, Deadline::never());
   }
-  // If the deadline has passed the generation has failed, so whoever is before us returns at once.
-  turnstile_.wait(ticket, Deadline::never());
   const Turn turn{turnstile_};
   if (retired_) {
     return {ErrorKind::invalid_usage, Code::failed_precondition, "the session is closed"};
   }
+  Status status;
   try {
+    if (!in_time) have_verdict();
     status = carry_out(call, ticket + 1, deadline);
   } catch (const std::bad_alloc&) {
     status = thrown({ErrorKind::system_error, Code::resource_exhausted, {}}, ticket + 1);
@@ -82,6 +78,27 @@ Status Executor::run(const Call& call, std::uint64_t ticket, Deadline deadline) 
   }
   if (!status.ok()) end_.quiesce();
   return status;
+}
+
+Status Executor::not_started(const Call& call, std::uint64_t sequence) const noexcept {
+  try {
+    const wire::Descriptor descriptor = describe(call, sequence);
+    return {ErrorKind::timeout, Code::deadline_exceeded,
+            fmt::format("operation {} ({}) did not start within {:.1f} s: earlier operations of "
+                        "rank {} are still under way{}",
+                        sequence, wire::describe(descriptor), seconds(call.timeout),
+                        end_.member(end_.rank()), called_at(descriptor, call.here))};
+  } catch (...) {
+    return {ErrorKind::timeout, Code::deadline_exceeded, {}};
+  }
+}
+
+bool Executor::finish(Deadline deadline) noexcept { return turnstile_.wait_until_idle(deadline); }
+
+// After a failure was reported, no operation may begin: it would meet what the failed one has left
+// in the link, which lies in the memory of a caller that has thrown.
+void Executor::have_verdict() noexcept {
+  if (!end_.failed()) end_.await_verdict();
 }
 
 bool Executor::retire() noexcept {
@@ -95,6 +112,7 @@ bool Executor::retire() noexcept {
 Status Executor::thrown(const Status& why, std::uint64_t sequence) {
   recorder_->end(sequence, Recorder::Outcome::failed);
   end_.fail(why);
+  have_verdict();
   records_->report(why, *recorder_);
   return why;
 }
@@ -143,15 +161,14 @@ Status Executor::close(const wire::Descriptor& descriptor, Here here, State stat
   recorder_->end(descriptor.sequence,
                  state == State::done ? Recorder::Outcome::done : Recorder::Outcome::failed);
   if (state == State::done) return {};
-  // Where ranks must agree first, the verdict may still be under way.
-  if (!end_.failed()) end_.await_verdict();
+  have_verdict();
   return failure_of(descriptor, here, carrier_->moved());
 }
 
 // The cause reads alike on all ranks; where it met this one does not.
 Status Executor::failure_of(const wire::Descriptor& descriptor, Here here,
                             const Moved& moved) const {
-  const Status failure = end_.failed() ? end_.failure() : own_failure_;
+  const Status failure = end_.failure();
   records_->report(failure, *recorder_);
   return {failure.kind(), failure.code(),
           fmt::format("{}\nrank {} had asked for operation {} ({}){}{}", failure.message(),
@@ -216,15 +233,13 @@ State Executor::drive(const Call& call, const wire::Descriptor& descriptor, Dead
       if (end_.failed()) return State::failed;
       // What it did before it left counts, so look once more after having seen it leave.
       if (!never_comes(peer) || moved_on()) continue;
-      own_failure_ = has_left(peer, descriptor);
-      end_.fail(own_failure_);
+      end_.fail(has_left(peer, descriptor));
       return State::failed;
     }
     const Time now = clock_.now();
     wait->look(now, {carrier_->progress(), carrier_->moved(), awaited()});
     if (deadline.passed(now) || wait->is_stuck(now)) {
-      own_failure_ = timed_out(call, descriptor, wait->waited(now));
-      end_.fail(own_failure_);
+      end_.fail(timed_out(call, descriptor, wait->waited(now)));
       return State::failed;
     }
     if (wait->report_is_due(now)) report_stall(descriptor, *wait, now);

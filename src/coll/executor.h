@@ -37,6 +37,8 @@ class Executor {
   /// the call before. The buffers have been checked; throws what went wrong.
   void run_small(Op op, const ConstBuffer& input, const Buffer& output, Here here);
 
+  /// Waits until all calls that were issued are over; false if they are not at the deadline.
+  bool finish(Deadline deadline) noexcept;
   /// This rank has left the group: frees what the group shares, unless an operation is under way.
   /// Later calls are refused. True if it did.
   bool retire() noexcept;
@@ -51,6 +53,10 @@ class Executor {
   /// False: nothing was done, the usual way is to be taken with the same ticket.
   bool run_again(Op op, const ConstBuffer& input, const Buffer& output, Here here,
                  std::uint64_t ticket);
+  /// Its turn has not come within its timeout.
+  [[nodiscard]] Status not_started(const Call& call, std::uint64_t sequence) const noexcept;
+  /// After a failure was reported here: returns when it has ended the generation for this rank.
+  void have_verdict() noexcept;
   /// The end of a call: its record, and why it failed.
   Status close(const wire::Descriptor& descriptor, Here here, State state);
   /// The end of a call that threw.
@@ -76,7 +82,6 @@ class Executor {
   Deserted deserted_;
   Scratch narrowed_;  // of calls that travel in another type
   Turnstile turnstile_;
-  Status own_failure_;    // of this rank's own making
   bool retired_ = false;  // of whoever has the turn
   MonotonicClock real_clock_;
   const Clock& clock_;

@@ -187,6 +187,9 @@ void Session::Impl::close() noexcept {
     } catch (
         ...) {  // NOLINT(bugprone-empty-catch): out of memory for the text; leaving tells the peers
     }
+    // The other ranks may not answer, and closing does not wait for them.
+    constexpr auto kMoment = std::chrono::milliseconds(500);
+    if (!executor_.finish(Deadline::after(kMoment))) executor_.end().settle_alone();
   }
   std::unique_ptr<Pump> pump;
   std::shared_ptr<Membership> membership;

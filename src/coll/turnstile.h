@@ -29,6 +29,11 @@ class Turnstile {
     return my_turn() || gate_.wait(my_turn, deadline);
   }
 
+  /// Until every ticket taken has been passed; false at the deadline.
+  bool wait_until_idle(Deadline deadline) {
+    return gate_.wait([this] { return outstanding() == 0; }, deadline);
+  }
+
   [[nodiscard]] bool is_serving(std::uint64_t ticket) const noexcept {
     return serving_.load(std::memory_order_acquire) == ticket;
   }

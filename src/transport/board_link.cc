@@ -171,8 +171,8 @@ bool BoardLink::wait(int peer, FunctionRef<bool()> done, Deadline deadline) {
 }
 
 void BoardLink::await_verdict() noexcept {
-  constexpr auto kLongest = std::chrono::seconds(10);
-  gate(rank_).wait([&] { return failed(); }, Deadline::after(kLongest));
+  gate(rank_).wait([&] { return failed(); }, Deadline::after(kVerdictPatience));
+  settle_alone();
 }
 
 bool BoardLink::has_arrived(int peer) const {

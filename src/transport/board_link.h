@@ -33,6 +33,7 @@ class BoardLink : public Link {
   [[nodiscard]] bool failed() const noexcept final { return failure_.raised(); }
   [[nodiscard]] Status failure() const final { return failure_.cause(); }
   void await_verdict() noexcept final;
+  void settle_alone() noexcept final { failure_.settle_alone(); }
   bool spin(FunctionRef<bool()> done) final;
   bool wait(int peer, FunctionRef<bool()> done, Deadline deadline) final;
   [[nodiscard]] std::vector<int> missing() const final;

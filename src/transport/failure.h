@@ -3,7 +3,7 @@
 //
 // Ranks that share no memory must first agree on the cause: once a control plane has called
 // hold_for_verdict(), report() only proposes, and the control plane answers with set() on every
-// rank.
+// rank. A rank that cannot wait for the answer takes its own proposal: settle_alone().
 #pragma once
 
 #include <atomic>
@@ -28,9 +28,7 @@ class Failure {
   bool set(const Status& why) noexcept {
     {
       const MutexLock lock(mutex_);
-      if (raised_.load(std::memory_order_relaxed)) return false;
-      keep(cause_, why);
-      raised_.store(true);
+      if (!raise(why)) return false;
     }
     if (listener_.raised) listener_.raised();
     return true;
@@ -54,6 +52,15 @@ class Failure {
     const MutexLock lock(mutex_);
     held_ = true;
   }
+  /// The verdict takes longer than this rank can wait: ends the generation here with what was
+  /// proposed here first. Nothing happens if nothing was, or if it has ended.
+  void settle_alone() noexcept {
+    {
+      const MutexLock lock(mutex_);
+      if (!proposed_.load(std::memory_order_relaxed) || !raise(proposal_)) return;
+    }
+    if (listener_.raised) listener_.raised();
+  }
   [[nodiscard]] bool proposed() const noexcept { return proposed_.load(std::memory_order_acquire); }
   /// The first cause reported here; ok if there is none.
   [[nodiscard]] Status proposal() const {
@@ -70,6 +77,12 @@ class Failure {
   }
 
  private:
+  bool raise(const Status& why) noexcept REQUIRES(mutex_) {
+    if (raised_.load(std::memory_order_relaxed)) return false;
+    keep(cause_, why);
+    raised_.store(true);
+    return true;
+  }
   /// A cause without its words is better than none.
   static void keep(Status& place, const Status& why) noexcept {
     try {

@@ -6,6 +6,7 @@
 // Thread rule: one thread at a time waits; fail() and has_left() may be called from any thread.
 #pragma once
 
+#include <chrono>
 #include <vector>
 
 #include "base/deadline.h"
@@ -15,6 +16,10 @@
 namespace lockstep::transport {
 
 inline constexpr int kNobody = -1;
+
+/// How long a failed operation waits for the ranks to agree on the cause. Longer than it takes to
+/// give up a silent rank with the default Liveness.
+inline constexpr auto kVerdictPatience = std::chrono::seconds(10);
 
 class GroupEnd {
  public:
@@ -36,9 +41,12 @@ class GroupEnd {
   virtual void fail(const Status& why) noexcept = 0;
   /// After a failure: returns when no peer touches this rank's memory any more.
   virtual void quiesce() noexcept {}
-  /// After a failure was reported here: returns when the ranks have agreed on the cause, so that
-  /// failure() names it, or after some seconds without.
+  /// After a failure was reported here: returns when the ranks have agreed on the cause, or after
+  /// kVerdictPatience and settle_alone(). Then failure() names it.
   virtual void await_verdict() noexcept {}
+  /// Where ranks must agree on the cause and take too long: what was reported here first is the
+  /// cause on this rank. Any thread.
+  virtual void settle_alone() noexcept {}
 
   /// A short wait: polls `done` without sleeping or reading a clock. True once it holds or the
   /// group failed.

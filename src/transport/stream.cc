@@ -430,13 +430,12 @@ bool StreamLink::wait(int peer, FunctionRef<bool()> done, Deadline deadline) {
 }
 
 void StreamLink::await_verdict() noexcept {
-  constexpr auto kLongest = std::chrono::seconds(10);
   constexpr auto kLook = std::chrono::milliseconds(1);
   const Time since = clock_.now();
-  // Whoever has no poller is not in a hurry: the simulator asks again by itself.
-  while (poller_ != nullptr && !failed() && clock_.now() - since < kLongest) {
+  while (poller_ != nullptr && !failed() && clock_.now() - since < kVerdictPatience) {
     (void)poller_->wait(Deadline::at(clock_.now() + kLook));
   }
+  settle_alone();
 }
 
 void StreamLink::leave() noexcept {

@@ -105,6 +105,7 @@ class StreamLink final : public Link {
   bool spin(FunctionRef<bool()> done) override;
   bool wait(int peer, FunctionRef<bool()> done, Deadline deadline) override;
   void await_verdict() noexcept override;
+  void settle_alone() noexcept override { failure_.settle_alone(); }
   [[nodiscard]] std::vector<int> missing() const override {
     return late_ ? late_(sequence_) : std::vector<int>();
   }

@@ -112,6 +112,23 @@ TEST_P(Senders, ARankThatTakesNoMoreIsGivenUp) {
   EXPECT_THAT(status.message(), EndsWith(" and moved 0.4 of 1.0 MiB"));
 }
 
+/// The timeout is a proposal, and the rank that would answer is stopped.
+TEST_P(Senders, WithoutAVerdictTheFailureIsThisRanksOwnAndFinal) {
+  failure_.hold_for_verdict();
+  start(2);
+  read(1, 3 * kMegabit);
+  const Status first = run(GetParam());
+  EXPECT_EQ(first.kind(), ErrorKind::timeout) << first.message();
+  EXPECT_THAT(first.culprits(), ElementsAre(1));
+  const Duration waited = elapsed();
+  EXPECT_LE(waited, 4500ms + transport::kVerdictPatience);
+  // Bytes of the first call are still to be sent, from memory that its caller has taken back.
+  const Status second = run(GetParam());
+  EXPECT_EQ(second.kind(), ErrorKind::timeout) << second.message();
+  EXPECT_THAT(second.message(), testing::StartsWith("operation 1 "));
+  EXPECT_EQ(elapsed(), waited);
+}
+
 TEST_P(Senders, A17TheRateIsReported) {
   start(2);
   read(1);

@@ -17,7 +17,8 @@
 // memory; other overlaps are the caller's error.
 //
 // Closing a session (close(), or its destructor) while peers wait for it makes them throw PeerLost
-// naming this rank. With operations of its own unfinished it ends the generation. Neither blocks.
+// naming this rank. With operations of its own unfinished it ends the generation: they throw
+// Cancelled, and closing takes half a second at most, whether the other ranks answer or not.
 #pragma once
 
 #include <cstdint>
