@@ -83,7 +83,10 @@ const Pieces& theirs(const Place& place, std::uint64_t count, Link& link) {
   return *buffer;
 }
 
-Cursor locate(const Place& place, std::uint64_t count, const Bindings& bindings, Link& link) {
+/// `count` elements of a place, from its element `first` on.
+Cursor locate(Place place, std::uint64_t first, std::uint64_t count, const Bindings& bindings,
+              Link& link) {
+  place.offset += first;
   const std::size_t width = width_of(bindings, place.buffer);
   const bool mine = place.rank == link.rank();
   switch (place.buffer) {
@@ -133,6 +136,9 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes,
 
 /// Groups of up to so many replicas need no allocation to add up.
 constexpr std::size_t kUsual = 16;
+
+/// Bytes of each buffer that one Touch lasts for: a fraction of a millisecond.
+constexpr std::size_t kTouched = std::size_t{1} << 20;
 
 }  // namespace
 
@@ -220,22 +226,35 @@ Moved Operation::moved(const Link& link) const {
 }
 
 bool Operation::compute(const Instruction& instruction, Link& link) {
-  std::optional<transport::Touch> touch;
-  // Slots belong to the group and outlive every operation; other buffers are their callers'.
-  if (plan_->slot_count == 0 && !touch.emplace(link).allowed()) return false;
-  if (instruction.verb == plan::Verb::reduce) {
-    reduce(instruction, link);
-  } else {
-    copy(instruction, link);
+  // Slots belong to the group and outlive every operation.
+  if (plan_->slot_count > 0) {
+    compute(instruction, {0, instruction.count}, link);
+    return true;
+  }
+  // Other buffers are their callers', who wait for the end of a Touch before they take them back.
+  const std::uint64_t most = kTouched / size_of(bindings_->dtype);
+  for (Range part{0, 0}; part.first < instruction.count; part.first += part.count) {
+    part.count = std::min(most, instruction.count - part.first);
+    const transport::Touch touch(link);
+    if (!touch.allowed()) return false;
+    compute(instruction, part, link);
   }
   return true;
+}
+
+void Operation::compute(const Instruction& instruction, Range range, Link& link) {
+  if (instruction.verb == plan::Verb::reduce) {
+    reduce(instruction, range, link);
+  } else {
+    copy(instruction, range, link);
+  }
 }
 
 void Operation::send(const Instruction& instruction, Link& link) {
   if (instruction.count == 0) return;
   const Place& place = plan_->sources_of(instruction)[0];
   const std::size_t width = width_of(*bindings_, place.buffer);
-  Cursor from = locate(place, instruction.count, *bindings_, link);
+  Cursor from = locate(place, 0, instruction.count, *bindings_, link);
   for (std::uint64_t left = instruction.count; left > 0;) {
     const std::uint64_t now = std::min(left, from.contiguous());
     link.send(instruction.peer, {from.data(), now * width});
@@ -252,11 +271,10 @@ bool Operation::receive(const Instruction& instruction, Link& link) {
   while (moved_ < total) {
     // A stream may cut within an element: find the element, then step over the bytes it already
     // has.
-    Place rest = place;
-    rest.offset += moved_ / width;
+    const std::uint64_t first = moved_ / width;
     const std::size_t within = moved_ % width;
-    const std::uint64_t left = instruction.count - moved_ / width;
-    const Cursor into = locate(rest, left, *bindings_, link);
+    const std::uint64_t left = instruction.count - first;
+    const Cursor into = locate(place, first, left, *bindings_, link);
     const std::uint64_t room = std::min(left, into.contiguous()) * width - within;
     const std::size_t got = link.receive(instruction.peer, {into.data() + within, room});
     if (got == 0) return false;
@@ -266,17 +284,17 @@ bool Operation::receive(const Instruction& instruction, Link& link) {
   return true;
 }
 
-bool Operation::reduce_flat(const Instruction& instruction, Link& link) {
+bool Operation::reduce_flat(const Instruction& instruction, Range range, Link& link) {
   InlineVector<kernel::Input, kUsual> inputs;
   InlineVector<kernel::Target, kUsual> outputs;
   for (const Place& place : plan_->sources_of(instruction)) {
-    const Cursor at = locate(place, instruction.count, *bindings_, link);
-    if (at.contiguous() < instruction.count) return false;
+    const Cursor at = locate(place, range.first, range.count, *bindings_, link);
+    if (at.contiguous() < range.count) return false;
     inputs.push_back({at.data(), form_of(place.buffer)});
   }
   for (const Place& place : plan_->targets_of(instruction)) {
-    const Cursor at = locate(place, instruction.count, *bindings_, link);
-    if (at.contiguous() < instruction.count) return false;
+    const Cursor at = locate(place, range.first, range.count, *bindings_, link);
+    if (at.contiguous() < range.count) return false;
     outputs.push_back({at.data(), form_of(place.buffer)});
   }
   kernel::reduce({.op = bindings_->op,
@@ -284,25 +302,25 @@ bool Operation::reduce_flat(const Instruction& instruction, Link& link) {
                   .inputs = inputs.span(),
                   .merges = plan_->merges_of(instruction),
                   .targets = outputs.span(),
-                  .count = instruction.count,
+                  .count = range.count,
                   .weights = {},
                   .divisor = instruction.finish ? bindings_->divisor : 1,
                   .reuse = kernel::Reuse::soon});
   return true;
 }
 
-void Operation::reduce(const Instruction& instruction, Link& link) {
-  if (instruction.count == 0) return;
+void Operation::reduce(const Instruction& instruction, Range range, Link& link) {
+  if (range.count == 0) return;
   const auto sources = plan_->sources_of(instruction);
   const auto targets = plan_->targets_of(instruction);
-  if (reduce_flat(instruction, link)) return;
+  if (reduce_flat(instruction, range, link)) return;
   InlineVector<Cursor, kUsual> from;
   InlineVector<Cursor, kUsual> to;
   for (const Place& place : sources)
-    from.push_back(locate(place, instruction.count, *bindings_, link));
+    from.push_back(locate(place, range.first, range.count, *bindings_, link));
   for (const Place& place : targets)
-    to.push_back(locate(place, instruction.count, *bindings_, link));
-  for (std::uint64_t left = instruction.count; left > 0;) {
+    to.push_back(locate(place, range.first, range.count, *bindings_, link));
+  for (std::uint64_t left = range.count; left > 0;) {
     std::uint64_t now = left;
     for (const Cursor& cursor : from) now = std::min(now, cursor.contiguous());
     for (const Cursor& cursor : to) now = std::min(now, cursor.contiguous());
@@ -329,16 +347,16 @@ void Operation::reduce(const Instruction& instruction, Link& link) {
   }
 }
 
-void Operation::copy(const Instruction& instruction, Link& link) {
-  if (instruction.count == 0) return;
+void Operation::copy(const Instruction& instruction, Range range, Link& link) {
+  if (range.count == 0) return;
   const Place& source = plan_->sources_of(instruction)[0];
   const std::size_t width = width_of(*bindings_, source.buffer);
   for (const Place& target : plan_->targets_of(instruction)) {
     const plan::SlotStores stores =
         target.buffer == Buffer::slot ? bindings_->slot_stores : plan::SlotStores::cached;
-    Cursor from = locate(source, instruction.count, *bindings_, link);
-    Cursor to = locate(target, instruction.count, *bindings_, link);
-    for (std::uint64_t left = instruction.count; left > 0;) {
+    Cursor from = locate(source, range.first, range.count, *bindings_, link);
+    Cursor to = locate(target, range.first, range.count, *bindings_, link);
+    for (std::uint64_t left = range.count; left > 0;) {
       const std::uint64_t now = std::min({left, from.contiguous(), to.contiguous()});
       if (from.data() != to.data()) copy_bytes(to.data(), from.data(), now * width, stores);
       from.advance(now);

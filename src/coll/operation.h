@@ -61,11 +61,17 @@ class Operation {
   bool execute(const plan::Instruction& instruction, transport::Link& link);
   void send(const plan::Instruction& instruction, transport::Link& link);
   bool receive(const plan::Instruction& instruction, transport::Link& link);
+  /// Elements of an instruction.
+  struct Range {
+    std::uint64_t first = 0;
+    std::uint64_t count = 0;
+  };
   bool compute(const plan::Instruction& instruction, transport::Link& link);
-  void reduce(const plan::Instruction& instruction, transport::Link& link);
+  void compute(const plan::Instruction& instruction, Range range, transport::Link& link);
+  void reduce(const plan::Instruction& instruction, Range range, transport::Link& link);
   /// The same where every buffer lies in one piece, as most do; false if one does not.
-  bool reduce_flat(const plan::Instruction& instruction, transport::Link& link);
-  void copy(const plan::Instruction& instruction, transport::Link& link);
+  bool reduce_flat(const plan::Instruction& instruction, Range range, transport::Link& link);
+  void copy(const plan::Instruction& instruction, Range range, transport::Link& link);
 
   const plan::Plan* plan_ = nullptr;
   const Bindings* bindings_ = nullptr;

@@ -1,6 +1,6 @@
 // Board: what one rank of a group shows the others, in memory they all can read: how far it is,
-// what it asked for, and small data. Written by its own rank only, but for sums that a plan lets
-// peers store in its slots.
+// what it asked for, and small data. Written by its own rank only, but for `halted` and for sums that
+// a plan lets peers store in its slots.
 //
 // Lies in the heap for ranks that are threads and in a segment for ranks that are processes, so
 // it holds no pointers that the others would follow, but for `exposure`, which only threads use.
@@ -62,7 +62,8 @@ struct alignas(64) Board {
   Plain plain;
   Ledger ledger;
   alignas(64) std::atomic<bool> touching = false;  // this rank is at a peer's memory
-  std::array<Desk, plan::kSlots> desks;            // used in turn
+  std::atomic<std::uint32_t> halted = 0;  // 1: it may not be, since a peer has failed; set by peers
+  std::array<Desk, plan::kSlots> desks;   // used in turn
 
   /// What the rank asked for; empty if it has not yet, or too long ago.
   [[nodiscard]] std::optional<wire::Descriptor> request(std::uint64_t sequence) const {

@@ -44,7 +44,11 @@ BoardLink::BoardLink(std::vector<int> members, int rank, std::vector<Gate*> gate
 
 Board* BoardLink::look_up(int rank) const {
   Board* found = find_board(rank);
-  if (found != nullptr) set_board(rank, found);
+  if (found == nullptr) return nullptr;
+  // It may have failed before it could find this rank's board: see quiesce(). Adding nothing orders
+  // the two.
+  if (found->halted.fetch_add(0) != 0) own().halted.store(1);
+  set_board(rank, found);
   return found;
 }
 
@@ -141,6 +145,33 @@ std::byte* BoardLink::slot(int peer) {
   return slot_ <= Desk::kWithFlag ? there.with_flag.data() : there.behind.data();
 }
 
+// Either this rank sees here that it may not, or whoever has failed sees it in quiesce().
+bool BoardLink::enter() noexcept {
+  own().touching.store(true);
+  if (may_touch()) return true;
+  exit();
+  return false;
+}
+
+void BoardLink::exit() noexcept {
+  own().touching.store(false);
+  if (!may_touch()) gate(rank_).notify();
+}
+
+// Peers hear of the failure when it reaches them, which may be later than this rank's caller does.
+void BoardLink::quiesce() noexcept {
+  own().halted.exchange(1);
+  for (int peer = 0; peer < size(); ++peer) {
+    Board* theirs = peer == rank_ ? nullptr : board(peer);
+    if (theirs != nullptr) theirs->halted.store(1);
+  }
+  for (int peer = 0; peer < size(); ++peer) {
+    const Board* theirs = peer == rank_ ? nullptr : board(peer);
+    if (theirs == nullptr || !theirs->touching.load()) continue;
+    gate(peer).wait([&] { return !theirs->touching.load(); }, quiet_by(peer));
+  }
+}
+
 bool BoardLink::spin(FunctionRef<bool()> done) {
   return Gate::poll([&] { return done() || failed(); }, spin_);
 }
@@ -148,6 +179,7 @@ bool BoardLink::spin(FunctionRef<bool()> done) {
 bool BoardLink::wait(int peer, FunctionRef<bool()> done, Deadline deadline) {
   // Once something is reported there is nothing to wait for but the ranks' agreement on it.
   const auto over = [&] { return done() || failed(); };
+  if (peer == kNobody) return gate(rank_).wait(over, deadline);
   if (failure_.proposed()) return gate(peer).wait([&] { return failed(); }, deadline);
   // Let peers that sleep look at what we asked for.
   gate(rank_).notify();

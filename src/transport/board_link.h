@@ -36,6 +36,9 @@ class BoardLink : public Link {
   void settle_alone() noexcept final { failure_.settle_alone(); }
   bool spin(FunctionRef<bool()> done) final;
   bool wait(int peer, FunctionRef<bool()> done, Deadline deadline) final;
+  bool enter() noexcept final;
+  void exit() noexcept final;
+  void quiesce() noexcept final;
   [[nodiscard]] std::vector<int> missing() const final;
   [[nodiscard]] int member(int rank) const noexcept final {
     return members_[static_cast<std::size_t>(rank)];
@@ -60,6 +63,10 @@ class BoardLink : public Link {
   /// Where the rank's slot lies in this operation, if it is too large for a desk.
   [[nodiscard]] virtual std::byte* staged(int /*rank*/) { return nullptr; }
 
+  /// When quiesce() gives up waiting for that rank's Touch to end. A thread always ends it; a process
+  /// may have died in it.
+  [[nodiscard]] virtual Deadline quiet_by(int /*rank*/) const noexcept { return Deadline::never(); }
+
   Gate& gate(int rank) const noexcept { return *gates_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] Board& own() const noexcept {
     return *boards_[static_cast<std::size_t>(rank_)].load(std::memory_order_relaxed);
@@ -82,6 +89,7 @@ class BoardLink : public Link {
   void raise_flag(std::uint32_t stage);
   void enter_in_ledger(const wire::Descriptor& descriptor);
   Board* look_up(int rank) const;
+  [[nodiscard]] bool may_touch() const noexcept { return !failed() && own().halted.load() == 0; }
   [[nodiscard]] bool has_arrived(int peer) const;
   /// First contact: compares descriptors once per peer and operation.
   bool agrees(int peer);

@@ -39,7 +39,7 @@ class GroupEnd {
   /// Ends the generation on every rank, or proposes to where ranks must agree first; the first
   /// cause wins. Any thread.
   virtual void fail(const Status& why) noexcept = 0;
-  /// After a failure: returns when no peer touches this rank's memory any more.
+  /// After a failure: returns when no peer that lives touches this rank's memory any more, nor will.
   virtual void quiesce() noexcept {}
   /// After a failure was reported here: returns when the ranks have agreed on the cause, or after
   /// kVerdictPatience and settle_alone(). Then failure() names it.

@@ -84,13 +84,14 @@ class Link : public GroupEnd {
 
   // Peers' memory. After a failure a caller takes its buffers back, so touching a peer's is
   // bracketed: see Touch.
-  /// False once the generation has failed: do not touch.
+  /// False once the generation has failed here, or a peer that has failed is in quiesce() or past
+  /// it: do not touch, now or later.
   virtual bool enter() noexcept { return !failed(); }
   virtual void exit() noexcept {}
 };
 
-/// The time in which a rank touches its peers' memory. Ends whatever happens: peers that have
-/// failed wait for it without a deadline.
+/// The time in which a rank touches its peers' memory. Ends soon, whatever happens: peers that have
+/// failed wait for it.
 class Touch {
  public:
   explicit Touch(Link& link) noexcept : link_(link.enter() ? &link : nullptr) {}

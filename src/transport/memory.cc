@@ -192,28 +192,6 @@ std::uint64_t MemoryLink::unsent() const noexcept {
   return bytes;
 }
 
-// Either we see the failure here, or whoever fails after us sees us in quiesce().
-bool MemoryLink::enter() noexcept {
-  own().touching.store(true);
-  if (!failed()) return true;
-  exit();
-  return false;
-}
-
-void MemoryLink::exit() noexcept {
-  own().touching.store(false);
-  if (failed()) gate(rank()).notify();
-}
-
-void MemoryLink::quiesce() noexcept {
-  for (int peer = 0; peer < size(); ++peer) {
-    if (peer == rank()) continue;
-    // A rank is at another's memory for one instruction at most, and nothing there waits.
-    const auto& touching = board(peer)->touching;
-    gate(peer).wait([&] { return !touching.load(); }, Deadline::never());
-  }
-}
-
 bool MemoryLink::has_left(int rank) const {
   return board(rank)->ledger.left.load() || generation_.has_left(member(rank));
 }

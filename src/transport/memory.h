@@ -93,9 +93,6 @@ class MemoryLink final : public BoardLink {
   const Exposure& exposed(int peer) override { return *board(peer)->plain.exposure; }
 
   void fail(const Status& why) noexcept override { generation_.fail(why); }
-  bool enter() noexcept override;
-  void exit() noexcept override;
-  void quiesce() noexcept override;
   [[nodiscard]] bool has_left(int rank) const override;
   void leave() noexcept override { group_->leave(rank()); }
 

@@ -64,6 +64,7 @@ class ShmLink final : public BoardLink {
   struct Peer;
 
   [[nodiscard]] Board* find_board(int rank) const override;
+  [[nodiscard]] Deadline quiet_by(int rank) const noexcept override;
   [[nodiscard]] std::byte* staged(int rank) override;
   /// Of the memory that the members find: the board, and where the rings to each of them lie.
   [[nodiscard]] std::size_t block_bytes() const noexcept;

@@ -407,6 +407,20 @@ TEST_P(Programs, AllLeaveInGoodOrder) {
   for (const Outcome& outcome : run("work 0.1 1000")) EXPECT_TRUE(outcome.ok()) << outcome.text;
 }
 
+/// Ranks hear of a death one after another, and add into each other's memory until then.
+TEST(Buffers, OfAnOperationThatHasThrownAreLeftAlone) {
+  for (int i = 0; i < 3; ++i) {
+    ProcessCluster cluster({.ranks = 3, .scenario = "fail 16000000"});
+    ASSERT_TRUE(cluster.wait_for_all("working", 20s)) << cluster.text(0);
+    ASSERT_TRUE(cluster.process(2).signal(sys::Signal::kill).ok());
+    const auto outcomes = cluster.finish(20s);
+    for (const int rank : {0, 1}) {
+      const Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
+      EXPECT_THAT(outcome.text, HasSubstr("16000000 of 16000000 kept")) << outcome.how();
+    }
+  }
+}
+
 /// A child of the dead rank holds all its sockets open: its death shows all the same, long before
 /// its pulse is missed.
 TEST(Orphan, OfADeadRankDoesNotHideItsDeath) {

@@ -54,6 +54,25 @@ void work(Session& group, double seconds, std::size_t count, bool of_session) {
   say(fmt::format("done after {} rounds", rounds));
 }
 
+/// After an operation has thrown, its buffers are the caller's alone.
+void fail(Session& group, std::size_t count) {
+  const coll::Memory memory = group.allocate(count * sizeof(float));
+  const std::span<float> values = memory.as<float>();
+  group.barrier();
+  say("working");
+  try {
+    for (;;) group.all_reduce(Op::sum, values);
+  } catch (const PeerLost&) {
+    std::fill(values.begin(), values.end(), -1.0F);
+  }
+  constexpr std::int64_t kLonger = 500'000;  // than others need to hear of the failure
+  for (const std::int64_t end = now_us() + kLonger; now_us() < end;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  const auto kept = std::count(values.begin(), values.end(), -1.0F);
+  say(fmt::format("{} of {} kept", kept, count));
+}
+
 /// Each step's sums go into the next one's: one wrong bit shows in the digest.
 void train(Session& group, int steps, std::size_t count) {
   std::vector<float> weights(count);
@@ -358,6 +377,8 @@ void play(Session& group, const std::string& scenario) {
     const auto seconds = next(0.0);
     const auto count = next(std::size_t{0});
     work(group, seconds, count, next(std::string()) == "session");
+  } else if (name == "fail") {
+    fail(group, next(std::size_t{0}));
   } else if (name == "train") {
     const auto steps = next(0);
     train(group, steps, next(std::size_t{0}));

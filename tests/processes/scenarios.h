@@ -2,6 +2,8 @@
 //
 //   exercise own | exercise session   every collective; one line for each result
 //   work SECONDS COUNT [session]      all-reduces of COUNT floats until the time is over
+//   fail COUNT                        all-reduces of COUNT floats of the session's memory until one
+//                                     throws; then whether anybody still writes there
 //   train STEPS COUNT                 a fixed number of steps that build on each other; when each
 //                                     was done, and a digest of the result
 //   idle SECONDS                      joins and only looks whether all is well

@@ -6,9 +6,12 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <climits>
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "lockstep/error.h"
@@ -17,6 +20,7 @@ namespace lockstep::transport {
 namespace {
 
 using testing::HasSubstr;
+using namespace std::chrono_literals;
 
 constexpr std::size_t kLarge = 100'000;  // bytes of a slot: more than a desk holds
 
@@ -101,6 +105,56 @@ TEST_F(ShmLinks, LargeSlotsMoveAndArriveWhole) {
     for (int rank = 0; rank < kRanks; ++rank) ASSERT_EQ(link(rank).end(), kNobody);
   }
   EXPECT_NE(places[0], places[1]) << "lines that the peer has just read are slow to write";
+}
+
+/// Each rank hears of a failure when the verdict reaches it.
+TEST_F(ShmLinks, ARankThatHasFailedIsLeftAloneByThoseThatHaveNotHeardOfIt) {
+  for (int rank = 0; rank < kRanks; ++rank) link(rank).begin(all_reduce(1), nothing_, 0);
+  ASSERT_TRUE(link(1).enter());
+  failures_[0].set({ErrorKind::cancelled, Code::cancelled, "enough"});
+  std::atomic<bool> left = false;
+  {
+    std::jthread fails([&] {
+      link(0).quiesce();
+      EXPECT_TRUE(left.load()) << "rank 1 was still at the memory of rank 0";
+    });
+    Gate gate;
+    gate.wait([&] { return board_of_1().halted.load() != 0; }, Deadline::after(5s),
+              {.yields = INT_MAX});
+    left = true;
+    link(1).exit();
+  }
+  EXPECT_FALSE(link(1).failed());
+  EXPECT_FALSE(link(1).enter());
+  EXPECT_FALSE(link(0).enter());
+}
+
+TEST_F(ShmLinks, ARankThatDiedAtTheMemoryOfAnotherIsNotWaitedForLong) {
+  for (int rank = 0; rank < kRanks; ++rank) link(rank).begin(all_reduce(1), nothing_, 0);
+  ASSERT_TRUE(link(1).enter());
+  failures_[0].set({ErrorKind::peer_lost, Code::unavailable, "rank 1 died", {1}});
+  const auto begin = std::chrono::steady_clock::now();
+  link(0).quiesce();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 500ms);
+}
+
+/// It opens its session of the group later, and meets what the other one had begun.
+TEST_F(ShmLinks, ARankThatHasFailedIsLeftAloneByThoseThatComeLater) {
+  constexpr std::uint64_t kAnother = 78;
+  const auto open = [&](int rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    return std::make_unique<ShmLink>(*hosts_[at], kAnother, std::vector{0, 1}, std::vector{0, 1},
+                                     rank, failures_[at]);
+  };
+  const auto early = open(0);
+  early->begin(all_reduce(1), nothing_, 0);
+  early->publish(1);
+  failures_[0].set({ErrorKind::cancelled, Code::cancelled, "enough"});
+  early->quiesce();
+  const auto late = open(1);
+  late->begin(all_reduce(1), nothing_, 0);
+  ASSERT_TRUE(late->reached(0, 1));
+  EXPECT_FALSE(late->enter());
 }
 
 /// Whatever the number is, it leads to an error and never to memory that is not the peer's stage.
