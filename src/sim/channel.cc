@@ -127,6 +127,18 @@ Status Channel::error(Side side) const {
 
 const std::string& Channel::peer_address(Side side) const { return end(other(side)).bound.address; }
 
+sys::Delivery Channel::delivery(Side side) const noexcept {
+  const End& mine = end(side);
+  return {.waits = mine.acknowledged < mine.written,
+          .acknowledged = mine.acknowledged,
+          .answers = 0,
+          .data = end(other(side)).arrivals};
+}
+
+void Channel::acknowledge(Side from) noexcept {
+  if (end(other(from)).bound.route->delivers()) end(from).acknowledged = end(from).delivered;
+}
+
 bool Channel::readable(Side side) const noexcept {
   const End& theirs = end(other(side));
   return theirs.delivered > theirs.consumed || theirs.end_arrived ||
@@ -164,6 +176,7 @@ void Channel::break_end(Side side, Break why) {
 
 void Channel::resume() {
   for (const Side side : {Side::caller, Side::callee}) {
+    acknowledge(side);
     if (end(side).first < end(side).in_flight.size()) schedule_arrival(side, world_.now());
   }
 }
@@ -235,6 +248,8 @@ void Channel::arrive(Side from) {
     std::uint64_t bytes = segment.upto - mine.delivered;
     if (piece > 0) bytes = std::min(bytes, 1 + world_.random().below(piece));
     mine.delivered += bytes;
+    ++mine.arrivals;
+    acknowledge(from);
     whole = mine.delivered == segment.upto;
     if (!whole) next += world_.random().up_to(mine.bound.route->options.jitter);
     mine.last_arrival = std::max(mine.last_arrival, next);

@@ -79,6 +79,7 @@ class Channel {
   void close(Side side);
   [[nodiscard]] Status error(Side side) const;
   [[nodiscard]] const std::string& peer_address(Side side) const;
+  [[nodiscard]] sys::Delivery delivery(Side side) const noexcept;
   [[nodiscard]] bool readable(Side side) const noexcept;
   [[nodiscard]] bool writable(Side side) const noexcept;
 
@@ -116,6 +117,8 @@ class Channel {
     std::uint64_t written = 0;
     std::uint64_t delivered = 0;
     std::uint64_t consumed = 0;
+    std::uint64_t acknowledged = 0;  // of `delivered`, as far as this end knows
+    std::uint64_t arrivals = 0;      // at the other end
     std::vector<Segment> in_flight;
     std::size_t first = 0;  // of in_flight
     Time last_arrival{};
@@ -135,6 +138,8 @@ class Channel {
   void drop_in_flight(Side from);
   void schedule_arrival(Side from, Time at);
   void arrive(Side from);
+  /// The other end says what has arrived there, if the way back delivers.
+  void acknowledge(Side from) noexcept;
   void touch(Side side) noexcept { ++end(side).bound.peer->activity; }
 
   World& world_;

@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,10 @@ class Socket final : public sys::Connection {
   [[nodiscard]] std::string peer() const override { return channel_.peer_address(side_); }
   [[nodiscard]] bool is_open() const noexcept override { return channel_.established(side_); }
   [[nodiscard]] std::string local_host() const override { return channel_.process(side_).host; }
+
+  [[nodiscard]] std::optional<sys::Delivery> delivery() const noexcept override {
+    return channel_.delivery(side_);
+  }
 
   [[nodiscard]] bool ready_for(sys::Poller::Interest interest) const noexcept;
 

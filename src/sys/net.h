@@ -23,6 +23,7 @@
 
 #include "base/deadline.h"
 #include "base/status.h"
+#include "sys/delivery.h"
 
 namespace lockstep::sys {
 
@@ -74,6 +75,8 @@ class Connection {
   /// that start to watch later notice it. Nothing changes where the system cannot tell: between
   /// machines, or on a kernel without pidfds.
   virtual void watch_peer() noexcept {}
+  /// What has become of the bytes written; empty where that is not known, or nothing gets lost.
+  [[nodiscard]] virtual std::optional<Delivery> delivery() const noexcept { return std::nullopt; }
   /// False while the connection is still to be made: there is nothing a poller could watch.
   [[nodiscard]] virtual bool ready() const noexcept { return true; }
   /// Before a poller waits: what it has to watch of this connection so that it wakes when `wanted`

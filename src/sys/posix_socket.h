@@ -68,6 +68,9 @@ class PosixConnection final : public Connection {
   }
   [[nodiscard]] std::string local_host() const override;
   void watch_peer() noexcept override;
+  [[nodiscard]] std::optional<Delivery> delivery() const noexcept override {
+    return delivery_of(fd());
+  }
   [[nodiscard]] int fd() const noexcept { return socket_.get(); }
   /// Becomes readable when the peer's process has ended; negative: nobody watches it.
   [[nodiscard]] int peer_fd() const noexcept { return peer_process_.get(); }

@@ -65,6 +65,38 @@ std::unique_ptr<Connection> accepted(Listener& listener, Poller& poller) {
   return called ? listener.accept() : nullptr;
 }
 
+/// A peer that does not read is no reason to think that packets are lost.
+TEST(PosixNetwork, ADeliveryDoesNotWaitForAPeerThatDoesNotRead) {
+  PosixNetwork network;
+  auto listener = network.listen("127.0.0.1:0");
+  auto near = network.connect(listener->address());
+  const auto poller = network.poller();
+  const auto far = accepted(*listener, *poller);
+  ASSERT_NE(far, nullptr);
+  const std::vector<std::byte> bytes(std::size_t{16} << 20);
+  std::size_t written = 0;
+  poller->watch(*near, Interest::write);
+  // The kernel takes some more while it finds out that nobody reads.
+  while (poller->wait(Deadline::after(100ms))) written += near->write(bytes).bytes;
+  const auto delivery = near->delivery();
+  ASSERT_TRUE(delivery.has_value());
+  EXPECT_FALSE(delivery->waits);
+  EXPECT_GT(delivery->acknowledged, 0U);
+  EXPECT_LT(delivery->acknowledged, written);
+  EXPECT_GT(delivery->answers, 0U);
+  EXPECT_EQ(delivery->data, 0U);
+  EXPECT_GT(far->delivery()->data, 0U);
+  poller->forget(*near);
+}
+
+TEST(PosixNetwork, OfAUnixSocketTheDeliveryIsNotKnown) {
+  const TemporaryDirectory directory;
+  PosixNetwork network;
+  auto listener = network.listen("unix:" + directory.path() + "/socket");
+  auto near = network.connect(listener->address());
+  EXPECT_FALSE(near->delivery().has_value());
+}
+
 TEST(PosixNetwork, SocketsDoNotBlockNorLeakIntoChildren) {
   PosixNetwork network;
   auto listener = network.listen("127.0.0.1:0");
