@@ -208,6 +208,7 @@ void Control::handle(Peer& peer, const wire::FrameReader& frame) {
     case wire::FrameType::hello:
     case wire::FrameType::ready:
     case wire::FrameType::accepted:
+    case wire::FrameType::members:
       break;  // refused by the channel
   }
 }

@@ -166,6 +166,15 @@ Time Door::next_look() const noexcept {
   return next;
 }
 
+Time Door::before_wait(sys::Poller& poller, Time now) {
+  if (open(now)) {
+    poller.watch(*listener_);
+  } else {
+    poller.forget(*listener_);
+  }
+  return next_look();
+}
+
 std::optional<Visitor> Door::next(Time now) {
   if (now != opened_) {
     if (!open(now)) return std::nullopt;

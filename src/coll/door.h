@@ -54,6 +54,8 @@ class Door {
   std::optional<Visitor> next(Time now);
   /// When to ask again, even if nobody knocks.
   [[nodiscard]] Time next_look() const noexcept;
+  /// Makes the poller wake when somebody knocks, but for a crowd. Returns next_look().
+  [[nodiscard]] Time before_wait(sys::Poller& poller, Time now);
   /// False while there is a crowd: do not watch the listener, ask at next_look().
   [[nodiscard]] bool open(Time now) const noexcept { return now >= closed_until_; }
   /// Who was turned away last, and why; empty if nobody was.

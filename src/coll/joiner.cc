@@ -15,6 +15,7 @@
 #include "coll/admission.h"
 #include "coll/generation.h"
 #include "coll/meeting.h"
+#include "coll/outgoing_call.h"
 #include "sys/address.h"
 #include "sys/host_identity.h"
 #include "sys/os_error.h"
@@ -28,9 +29,9 @@
 namespace lockstep::coll {
 namespace {
 
+using sys::Interest;
 using wire::Purpose;
 
-constexpr auto kLook = std::chrono::milliseconds(1);
 constexpr auto kLookup = std::chrono::milliseconds(500);  // at a time, for a name
 constexpr auto kNoticeEvery = std::chrono::seconds(5);
 /// Who knows best who is missing speaks first: rank 0 until all have called it, from then on those
@@ -79,6 +80,7 @@ Joiner::Joiner(const JoinOptions& options, JoiningProcess process)
       began_(clock_.now()),
       deadline_(Deadline::after(began_, options.timeout)),
       next_notice_(began_ + kNoticeEvery),
+      members_(static_cast<int>(options.addresses.size())),
       control_(options.addresses.size()) {
   own_.library = LOCKSTEP_LIBRARY_NUMBER;
   own_.rank = options_.rank;
@@ -95,7 +97,8 @@ Joiner::Joiner(const JoinOptions& options, JoiningProcess process)
   own_.set_host_name(process.host_name);
 }
 
-Joiner::~Joiner() = default;
+// Before what it watches.
+Joiner::~Joiner() { poller_.reset(); }
 
 Joined Joiner::run() {
   try {
@@ -116,6 +119,7 @@ Joined Joiner::run() {
     tell_everybody(Status::from_current_exception());
     throw;
   }
+  poller_.reset();  // what it watches is Presence's from now on
   for (auto& [rank, line] : lines_) {
     control_[static_cast<std::size_t>(rank)] = std::move(line.connection);
   }
@@ -220,7 +224,11 @@ void Joiner::check_loopback(const std::string& entry) const {
 void Joiner::close_spare_door() {
   // Nobody on this machine will call.
   if (roster_.neighbours().size() > 1) return;
-  std::erase_if(doors_, [](const auto& door) { return is_unix(door->address()); });
+  std::erase_if(doors_, [&](const auto& door) {
+    if (!is_unix(door->address())) return false;
+    poller_->forget(door->listener());
+    return true;
+  });
 }
 
 Door::Guard Joiner::guard() const {
@@ -256,10 +264,13 @@ void Joiner::serve_doors() {
 
 void Joiner::serve_lines() {
   for (auto& [rank, line] : lines_) {
-    line.greeting->flush();
+    const bool all_sent = line.greeting->flush();
     // What follows after a rank is ready is its control plane's.
     while (!line.ready && line.greeting->next()) handle(rank, line);
     if (line.greeting->over()) lost(rank, line);
+    poller_->watch(*line.connection, line.ready
+                                         ? (all_sent ? Interest::none : Interest::write)
+                                         : (all_sent ? Interest::read : Interest::read_write));
   }
 }
 
@@ -331,12 +342,9 @@ void Joiner::handle(int rank, Line& line) {
     case wire::FrameType::ready:
       line.ready = true;
       return;
-    case wire::FrameType::hello: {
-      wire::Hello row;
-      raise_if_error(wire::decode(line.greeting->payload().first<sizeof(wire::Hello)>(), row));
-      rows_.push_back(row);
+    case wire::FrameType::members:
+      raise_if_error(members_.take(line.greeting->payload()));
       return;
-    }
     default:
       throw DataError(fmt::format("rank {} sent something that does not belong to joining", rank));
   }
@@ -370,8 +378,11 @@ void Joiner::until(const std::function<bool()>& holds, const std::function<Lack(
     }
     serve_doors();
     serve_lines();
+    look_ = Time::max();
     if (holds()) return;
-    (void)poller_->wait(Deadline::after(now, kLook));
+    Time next = std::min({deadline_.time(), next_notice_, look_});
+    for (const auto& door : doors_) next = std::min(next, door->before_wait(*poller_, now));
+    (void)poller_->wait(Deadline::at(next));
   }
 }
 
@@ -430,6 +441,13 @@ void Joiner::consider(Visitor visitor) {
                                   .hello = visitor.hello};
     return;
   }
+  if (asks && why.code() != Code::already_exists) {
+    // The process that it asks for may be about to call.
+    greeting->send(Status(ErrorKind::config_error, Code::unavailable, "nobody has that rank yet"));
+    greeting->flush();
+    visitor.connection->shutdown_write();
+    return;
+  }
   log_warning("{}", why.message());
   if (taken != lines_.end() && why.code() == Code::already_exists) {
     taken->second.greeting->send(wire::FrameType::notice, std::as_bytes(std::span(why.message())));
@@ -449,22 +467,24 @@ void Joiner::consider(Visitor visitor) {
 
 void Joiner::reach_rank_0() {
   std::vector<std::string> reasons;  // why calls came to nothing, each once, the last one last
-  Time called{};
-  std::unique_ptr<sys::Connection> connection;
+  OutgoingCall call(*poller_);
   const auto connected = [&] {
     const Time now = clock_.now();
-    if (!connection && now < called + kCallAgain) return false;
+    const Time again = call.since() + kCallAgain;
+    if (!call.placed() && now < again) {
+      look_by(again);
+      return false;
+    }
     try {
-      if (!connection) {
-        called = now;
-        connection = connect(addresses_.front(), 0);
-        if (!connection)
+      if (!call.placed()) {
+        call.place(connect(addresses_.front(), 0), now);
+        if (!call.placed())
           throw SystemError("the resolver does not answer; check it, or write numbers");
       }
-      (void)connection->write({});
-      raise_if_error(connection->error());
-      if (!connection->underlying().is_open() && now > called + kUnanswered) {
-        throw SystemError(unanswered(*connection), Code::unavailable);
+      (void)call.connection()->write({});
+      raise_if_error(call.connection()->error());
+      if (call.is_unanswered(now)) {
+        throw SystemError(unanswered(*call.connection()), Code::unavailable);
       }
     } catch (const Error& error) {
       // A call that nobody answers is no rank that died: rank 0 may start later. One that is ended
@@ -473,14 +493,16 @@ void Joiner::reach_rank_0() {
       std::erase(reasons, error.what());
       if (reasons.size() == kMostRefusals) reasons.erase(reasons.begin());
       reasons.emplace_back(error.what());
-      connection.reset();
+      call.give_up();
+      look_by(now + kCallAgain);
       return false;
     }
-    return connection->is_open();
+    look_by(call.watch(now));
+    return call.connection()->is_open();
   };
   until(connected, [&]() -> Lack {
     std::vector<std::string> all = reasons;
-    if (const auto still = connection ? unanswered(*connection) : ""; !still.empty()) {
+    if (const auto still = call.placed() ? unanswered(*call.connection()) : ""; !still.empty()) {
       std::erase(all, still);
       all.push_back(still);
     }
@@ -489,8 +511,8 @@ void Joiner::reach_rank_0() {
             {0}};
   });
   Line& rank0 = lines_[0];
-  rank0.greeting = std::make_unique<Greeting>(*connection);
-  rank0.connection = std::move(connection);
+  rank0.connection = call.take();
+  rank0.greeting = std::make_unique<Greeting>(*rank0.connection);
   if (doors_.empty() || own_.address_text().empty()) {
     // The address under which rank 0 sees this machine is the one the others can reach.
     doors_.push_back(
@@ -519,7 +541,7 @@ void Joiner::call_rank_0() {
               {0}};
     };
     try {
-      until([&] { return static_cast<int>(rows_.size()) == size(); }, not_started);
+      until([&] { return static_cast<int>(members_.rows().size()) == size(); }, not_started);
       break;
     } catch (const ConfigError& refusal) {
       // It has not left the generation yet in which we were together.
@@ -532,14 +554,19 @@ void Joiner::call_rank_0() {
       // Or was leaving it when we called.
       if (own_.generation == 0 || lines_[0].heard) throw;
     }
+    for (auto& [rank, line] : lines_) poller_->forget(*line.connection);
     lines_.clear();
-    rows_.clear();
+    members_ = wire::Members(size());
     const Time again = clock_.now() + pause;
-    until([&] { return clock_.now() >= again; }, not_started);
+    const auto paused = [&] {
+      look_by(again);
+      return clock_.now() >= again;
+    };
+    until(paused, not_started);
   }
-  roster_.generation = rows_.front().generation;
+  roster_.generation = members_.rows().front().generation;
   roster_.rank = own_.rank;
-  roster_.members = rows_;
+  roster_.members = members_.rows();
   for (int rank = 0; rank < size(); ++rank) {
     if (roster_.at(rank).rank == rank && roster_.at(rank).size == size()) continue;
     throw DataError("rank 0 sent a roster that is not in order");

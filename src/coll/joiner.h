@@ -2,12 +2,15 @@
 //
 //   1. Every rank opens its door, and calls rank 0 with a Hello.
 //   2. Rank 0 compares what they were given. When all are there it sends everybody's Hello to
-//      everybody: the roster.
+//      everybody: the roster (wire/members.h).
 //   3. Ranks meet their neighbours in the control ring, and those of one host share a segment.
 //   4. Each tells rank 0 that it is ready; when all are, rank 0 tells them so.
 // Whoever fails in between tells rank 0, and rank 0 everybody.
+//
+// A rank that waits sleeps until something arrives or a time comes.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -26,6 +29,7 @@
 #include "coll/roster.h"
 #include "lockstep/coll/join.h"
 #include "transport/shm.h"
+#include "wire/members.h"
 
 namespace lockstep::coll {
 
@@ -94,7 +98,10 @@ class Joiner {
     std::vector<int> ranks = {};
   };
   /// Serves the doors and the lines until the condition holds; Timeout with `lack` at the deadline.
+  /// The condition is asked whenever something has arrived, and when it has asked for it by
+  /// look_by().
   void until(const std::function<bool()>& holds, const std::function<Lack()>& lack);
+  void look_by(Time when) noexcept { look_ = std::min(look_, when); }
   /// Why callers were sent away, if any were.
   [[nodiscard]] std::string refusals() const;
   void serve_doors();
@@ -125,6 +132,7 @@ class Joiner {
   Time began_;
   Deadline deadline_;
   Time next_notice_;
+  Time look_ = Time::max();  // when to ask the condition again if nothing arrives
   wire::Hello own_;
   std::shared_ptr<Protection> protection_;  // null: none
   std::vector<std::unique_ptr<Door>> doors_;
@@ -135,7 +143,7 @@ class Joiner {
   std::string called_again_;          // what rank 0 said last to a rank that shall call again
   std::string given_;                 // what rank 0 was given, if it refuses this rank
   Roster roster_;
-  std::vector<wire::Hello> rows_;  // of the roster, as they arrive
+  wire::Members members_;  // of the roster, as they arrive
   std::vector<std::unique_ptr<sys::Connection>> control_;
   std::shared_ptr<transport::ShmHost> host_;
 };

@@ -8,6 +8,7 @@
 
 #include "coll/joiner.h"
 #include "coll/meeting.h"
+#include "coll/outgoing_call.h"
 #include "sys/descriptor_passing.h"
 #include "wire/abort.h"
 
@@ -15,6 +16,11 @@ namespace lockstep::coll {
 namespace {
 
 using wire::Purpose;
+
+/// Whether the socket takes a descriptor now; it has room unless its peer is stopped.
+constexpr auto kLook = std::chrono::milliseconds(1);
+/// The process that has this rank may have been started just before, and not have called rank 0 yet.
+constexpr auto kPatienceForHolder = std::chrono::seconds(1);
 
 // A neighbour that dies here breaks these connections, and so does one that gives up because of
 // another. Who it was comes from rank 0, so a break is only a reason to go on waiting.
@@ -25,19 +31,23 @@ bool handed_over(sys::Connection& to, int descriptor) {
     return false;
   }
 }
+
 /// What it answered instead of taking the call.
-std::string refusal_in(const Greeting& greeting, int size) {
+Status refusal_in(const Greeting& greeting, int size) {
   wire::Abort abort;
   const bool readable = greeting.type() == wire::FrameType::abort &&
                         wire::decode(greeting.payload(), size, abort).ok();
-  return readable ? abort.cause.message() : "it did not answer as a rank does";
+  if (readable) return abort.cause;
+  return {ErrorKind::data_error, Code::data_loss, "it did not answer as a rank does"};
 }
 
-std::optional<sys::Descriptor> taken_over(sys::Connection& from) {
+std::optional<sys::Descriptor> taken_over(OutgoingCall& from) {
+  if (!from.placed()) return std::nullopt;
   try {
-    return sys::receive_descriptor(from);
+    return sys::receive_descriptor(*from.connection());
   } catch (const SystemError& error) {
     if (error.code() == Code::resource_exhausted) throw;  // no room for it here
+    from.give_up();
     return std::nullopt;
   }
 }
@@ -62,37 +72,41 @@ std::unique_ptr<sys::Connection> Joiner::call(const std::string& address, int ra
                                               Purpose purpose) {
   wire::Hello hello = roster_.own();
   hello.purpose = purpose;
-  std::unique_ptr<sys::Connection> connection;
+  OutgoingCall outgoing(*poller_);
   std::unique_ptr<Greeting> greeting;
   std::string last = "no answer";
-  Time called{};
   until(
       [&] {
         const Time now = clock_.now();
-        if (!connection) {
-          if (now < called + kCallAgain) return false;
-          called = now;
-          connection = connect(address, rank);
-          if (!connection) return false;
-          greeting = std::make_unique<Greeting>(*connection);
+        if (!outgoing.placed()) {
+          const Time again = outgoing.since() + kCallAgain;
+          if (now >= again) outgoing.place(connect(address, rank), now);
+          if (!outgoing.placed()) {
+            look_by(std::max(again, now + kLook));
+            return false;
+          }
+          greeting = std::make_unique<Greeting>(*outgoing.connection());
           greeting->send(hello);
         }
         const bool answered = greeting->flush() && greeting->next();
         if (answered && greeting->type() == wire::FrameType::accepted) return true;
-        const Status broken = connection->error();
-        const bool dropped = !connection->underlying().is_open() && now > called + kUnanswered;
+        const Status broken = outgoing.connection()->error();
+        const bool dropped = outgoing.is_unanswered(now);
         if (answered || greeting->over() || !broken.ok() || dropped) {
-          last = answered       ? refusal_in(*greeting, size())
-                 : dropped      ? unanswered(*connection)
+          last = answered       ? refusal_in(*greeting, size()).message()
+                 : dropped      ? unanswered(*outgoing.connection())
                  : !broken.ok() ? broken.message()
                                 : greeting->how();
           greeting.reset();
-          connection.reset();
+          outgoing.give_up();
+          look_by(now + kCallAgain);
+          return false;
         }
+        look_by(outgoing.watch(now));
         return false;
       },
       [&]() -> Lack {
-        const std::string still = connection ? unanswered(*connection) : "";
+        const std::string still = outgoing.placed() ? unanswered(*outgoing.connection()) : "";
         return {fmt::format("rank {} at {} does not answer: {}", rank, address,
                             still.empty() ? last : still),
                 {rank}};
@@ -139,7 +153,9 @@ void Joiner::share_memory() {
             if (auto visitor = take_visitor(Purpose::segment, peer)) {
               to = std::move(visitor->connection);
             }
-            return to != nullptr && handed_over(*to, segment->descriptor());
+            if (to == nullptr) return false;
+            look_by(clock_.now() + kLook);
+            return handed_over(*to, segment->descriptor());
           },
           [&]() -> Lack {
             return {fmt::format("{} has not asked for the shared memory",
@@ -148,12 +164,15 @@ void Joiner::share_memory() {
           });
     }
   } else {
-    const auto from = call(reachable_address(roster_, leader), leader, Purpose::segment);
+    const Time called = clock_.now();
+    OutgoingCall from(*poller_);
+    from.place(call(reachable_address(roster_, leader), leader, Purpose::segment), called);
     until(
         [&] {
-          if (auto descriptor = taken_over(*from)) {
+          if (auto descriptor = taken_over(from)) {
             segment = std::make_shared<sys::Segment>(sys::Segment::map(std::move(*descriptor)));
           }
+          look_by(from.watch(clock_.now()));
           return segment != nullptr;
         },
         [&]() -> Lack {

@@ -177,12 +177,7 @@ void Presence::serve(const std::stop_token& stop) {
     if (give_up) next = std::min(next, *give_up);
     for (const auto& door : doors_) {
       while (auto visitor = door->next(now)) receive(std::move(*visitor));
-      next = std::min(next, door->next_look());
-      if (door->open(now)) {
-        poller_->watch(door->listener());
-      } else {
-        poller_->forget(door->listener());
-      }
+      next = std::min(next, door->before_wait(*poller_, now));
     }
     // A connection at its end is readable for ever: it must not keep the thread awake.
     for (std::size_t peer = 0; peer < connections_.size(); ++peer) {

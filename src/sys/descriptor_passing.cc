@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kPassing = "cannot hand over a file to another process";
 
 int socket_of(Connection& connection) {
-  auto* posix = dynamic_cast<PosixConnection*>(&connection);
+  auto* posix = dynamic_cast<PosixConnection*>(&connection.underlying());
   if (posix == nullptr) throw InternalError("files can be handed over by Unix sockets only");
   return posix->fd();
 }
@@ -76,7 +76,7 @@ std::optional<Descriptor> receive_descriptor(Connection& connection) {
 }
 
 std::optional<PeerProcess> peer_process(Connection& connection) {
-  const auto* posix = dynamic_cast<const PosixConnection*>(&connection);
+  const auto* posix = dynamic_cast<const PosixConnection*>(&connection.underlying());
   if (posix == nullptr) return std::nullopt;
   const auto credentials = peer_credentials(posix->fd());
   if (!credentials) return std::nullopt;

@@ -66,6 +66,8 @@ class PosixConnection final : public Connection {
   [[nodiscard]] bool is_open() const noexcept override {
     return phase_ == Phase::connected && error_ == 0;
   }
+  /// False while a Unix listener's queue is full: a poller would find the socket ready for ever.
+  [[nodiscard]] bool ready() const noexcept override { return phase_ != Phase::calling; }
   [[nodiscard]] std::string local_host() const override;
   void watch_peer() noexcept override;
   [[nodiscard]] std::optional<Delivery> delivery() const noexcept override {

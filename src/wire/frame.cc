@@ -42,6 +42,7 @@ bool plausible(FrameType type, std::uint32_t length) noexcept {
     case FrameType::hello:
       return length == sizeof(Hello);
     case FrameType::notice:
+    case FrameType::members:
       return length > 0 && length <= kMaxControlPayload;
     case FrameType::ready:
     case FrameType::accepted:

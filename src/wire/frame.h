@@ -46,8 +46,9 @@ enum class FrameType : std::uint8_t {
   standings = 10,  // Standings: where the ranks stand in one group
   positions = 11,  // Position of the sender in each of its groups
   accepted = 12,   // nothing: the sender has read the Hello and keeps the connection
+  members = 13,    // some rows of the roster (members.h), while ranks join
 };
-inline constexpr FrameType kLastFrameType = FrameType::accepted;
+inline constexpr FrameType kLastFrameType = FrameType::members;
 
 /// Whether the frames of a connection must have a CRC-32C of their payloads.
 enum class Check : std::uint8_t { none, crc32c };

@@ -15,7 +15,7 @@
 namespace lockstep::wire {
 
 /// Changes whenever ranks of the old and the new program could not understand each other.
-inline constexpr std::uint32_t kProtocol = 5;
+inline constexpr std::uint32_t kProtocol = 6;
 
 enum class Purpose : std::uint32_t {
   join = 1,     // to rank 0: take me in. Stays as the control connection

@@ -43,6 +43,7 @@ std::uint32_t length_for(FrameType type, std::uint32_t any) {
     case FrameType::data:
     case FrameType::abort:
     case FrameType::notice:
+    case FrameType::members:
       break;
   }
   return 1 + any % kMaxControlPayload;
@@ -116,6 +117,7 @@ void look_at(const FrameReader& reader) {
     case FrameType::notice:
     case FrameType::ready:
     case FrameType::accepted:
+    case FrameType::members:
       break;
   }
 }

@@ -283,6 +283,9 @@ TEST(Frame, LengthsAreBoundedByType) {
   EXPECT_FALSE(accepts(FrameType::positions, 8));
   EXPECT_TRUE(accepts(FrameType::accepted, 0));
   EXPECT_FALSE(accepts(FrameType::accepted, 8));
+  EXPECT_TRUE(accepts(FrameType::members, kMaxControlPayload));
+  EXPECT_FALSE(accepts(FrameType::members, kMaxControlPayload + 1));
+  EXPECT_FALSE(accepts(FrameType::members, 0));
   EXPECT_FALSE(accepts(static_cast<FrameType>(static_cast<int>(kLastFrameType) + 1), 0));
 }
 
