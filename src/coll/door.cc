@@ -38,6 +38,24 @@ std::string host_of(const std::string& peer) {
   return is_unix(peer) ? std::string() : peer.substr(0, peer.rfind(':'));
 }
 
+/// ok if the caller is who it says: the key that it has proven to know is that of this rank, in this
+/// generation.
+Status as_authenticated(const sys::Connection& caller, const wire::Hello& hello) {
+  const auto* known = dynamic_cast<const ProtectedConnection*>(&caller);
+  if (known == nullptr) return {};
+  if (known->client() != hello.rank) {
+    return {ErrorKind::config_error, Code::unauthenticated,
+            fmt::format("rank {} called itself rank {}", known->client(), hello.rank)};
+  }
+  const bool joins = hello.purpose == wire::Purpose::join || hello.purpose == wire::Purpose::claim;
+  if (known->generation() != (joins ? 0 : hello.generation)) {
+    return {ErrorKind::config_error, Code::unauthenticated,
+            fmt::format("rank {} called in generation {} and greeted in generation {}", hello.rank,
+                        known->generation(), hello.generation)};
+  }
+  return {};
+}
+
 }  // namespace
 
 bool Visitor::acknowledge() const {
@@ -199,12 +217,7 @@ std::optional<Visitor> Door::next(Time now) {
     if (at->greeted) {
       wire::Hello hello;
       Status readable = wire::decode(greeting.payload().first<sizeof(wire::Hello)>(), hello);
-      const auto* known = dynamic_cast<const ProtectedConnection*>(at->connection.get());
-      if (readable.ok() && known != nullptr && known->client() != hello.rank) {
-        readable =
-            Status(ErrorKind::config_error, Code::unauthenticated,
-                   fmt::format("rank {} called itself rank {}", known->client(), hello.rank));
-      }
+      if (readable.ok()) readable = as_authenticated(*at->connection, hello);
       if (readable.ok()) {
         Visitor visitor{std::move(at->connection), hello};
         callers_.erase(at);

@@ -173,6 +173,17 @@ void Joiner::check_addresses() {
 }
 
 void Joiner::open_doors() {
+  try {
+    listen();
+  } catch (const SystemError& error) {
+    if (error.code() != Code::already_exists || own_.rank == 0) throw;
+    const std::string holder = ask_for_holder();
+    if (holder.empty()) throw;
+    throw SystemError(fmt::format("{}; rank 0 says: {}", error.what(), holder), error.code());
+  }
+}
+
+void Joiner::listen() {
   const std::string& entry = addresses_[static_cast<std::size_t>(own_.rank)];
   const bool local = is_unix(addresses_.front());
   const std::string own_name = own_socket(own_);
@@ -247,7 +258,7 @@ void Joiner::serve_doors() {
   for (const auto& door : doors_) {
     while (auto visitor = door->next(now)) {
       const wire::Hello& hello = visitor->hello;
-      if (hello.purpose == Purpose::join) {
+      if (hello.purpose == Purpose::join || hello.purpose == Purpose::claim) {
         consider(std::move(*visitor));
         continue;
       }
@@ -418,8 +429,9 @@ void Joiner::gather() {
   roster_.members.push_back(own_);
   for (const auto& [rank, line] : lines_) roster_.members.push_back(line.hello);
   for (wire::Hello& member : roster_.members) member.generation = roster_.generation;
+  const std::vector<std::vector<std::byte>> rows = wire::encode_members(roster_.members);
   for (auto& [rank, line] : lines_) {
-    for (const wire::Hello& member : roster_.members) line.greeting->send(member);
+    for (const auto& payload : rows) line.greeting->send(wire::FrameType::members, payload);
   }
 }
 
@@ -434,7 +446,8 @@ void Joiner::consider(Visitor visitor) {
                              "addresses",
                              wire::describe(visitor.hello), own_.rank));
   }
-  if (why.ok()) {
+  const bool asks = visitor.hello.purpose == Purpose::claim;
+  if (why.ok() && !asks) {
     greeting->send(wire::FrameType::accepted, {});
     lines_[visitor.hello.rank] = {.connection = std::move(visitor.connection),
                                   .greeting = std::move(greeting),

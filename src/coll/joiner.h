@@ -79,7 +79,12 @@ class Joiner {
   };
 
   void check_addresses();
+  /// SystemError if the address is taken; of another process of this rank it has heard then, and that
+  /// process of it.
   void open_doors();
+  void listen();
+  /// Which process has this rank, as rank 0 says; empty if it does not know. Takes a second at most.
+  [[nodiscard]] std::string ask_for_holder();
   /// ConfigError if others would look for this rank elsewhere.
   void check_loopback(const std::string& entry) const;
   void close_spare_door();

@@ -111,7 +111,55 @@ std::unique_ptr<sys::Connection> Joiner::call(const std::string& address, int ra
                             still.empty() ? last : still),
                 {rank}};
       });
-  return connection;
+  return outgoing.take();
+}
+
+std::string Joiner::ask_for_holder() {
+  wire::Hello hello = own_;
+  hello.purpose = Purpose::claim;
+  hello.set_address(addresses_[static_cast<std::size_t>(own_.rank)]);
+  OutgoingCall outgoing(*poller_);
+  std::unique_ptr<Greeting> greeting;
+  std::string holder;
+  const Time end = std::min(deadline_.time(), clock_.now() + kPatienceForHolder);
+  const auto answered = [&] {
+    const Time now = clock_.now();
+    look_by(end);
+    if (now >= end) return true;
+    if (!outgoing.placed() && now >= outgoing.since() + kCallAgain) {
+      try {
+        outgoing.place(connect(addresses_.front(), 0), now);
+      } catch (const SystemError&) {
+        outgoing.place(nullptr, now);  // no call is possible now
+      }
+      if (outgoing.placed()) {
+        greeting = std::make_unique<Greeting>(*outgoing.connection());
+        greeting->send(hello);
+      }
+    }
+    if (outgoing.placed()) {
+      const bool has_answer = greeting->flush() && greeting->next();
+      if (has_answer) {
+        const Status refusal = refusal_in(*greeting, size());
+        if (refusal.code() != Code::unavailable) {
+          holder = refusal.message();
+          return true;
+        }
+      }
+      const bool over = has_answer || greeting->over() || outgoing.is_unanswered(now) ||
+                        !outgoing.connection()->error().ok();
+      if (!over) {
+        look_by(outgoing.watch(now));
+        return false;
+      }
+      greeting.reset();
+      outgoing.give_up();
+    }
+    look_by(std::max(outgoing.since() + kCallAgain, now + kLook));
+    return false;
+  };
+  until(answered, []() -> Lack { return {}; });
+  return holder;
 }
 
 void Joiner::meet_neighbours() {

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/thread.h"
+#include "coll/admission.h"
 #include "coll/farewell.h"
 #include "coll/meeting.h"
 
@@ -212,6 +213,9 @@ Status Presence::objection(const wire::Hello& hello) const {
             hello.rank, wire::describe_process(hello), hello.generation, roster_.generation,
             hello.rank, wire::describe_process(member)));
   }
+  if (hello.purpose == wire::Purpose::claim) {
+    return refused(Code::already_exists, ": " + double_claim(member, hello));
+  }
   const bool is_same_process = hello.incarnation == member.incarnation;
   if (hello.purpose == wire::Purpose::join) {
     // A member that joins again before this process does, or one that its supervisor has started in
@@ -235,6 +239,15 @@ Status Presence::objection(const wire::Hello& hello) const {
   return {};
 }
 
+bool Presence::note_claimant(std::uint64_t incarnation) {
+  constexpr std::size_t kMost = 64;
+  if (std::find(claimants_.begin(), claimants_.end(), incarnation) != claimants_.end())
+    return false;
+  if (claimants_.size() == kMost) claimants_.pop_front();
+  claimants_.push_back(incarnation);
+  return true;
+}
+
 void Presence::receive(Visitor visitor) {
   const wire::Hello& hello = visitor.hello;
   if (const Status why = objection(hello); !why.ok()) {
@@ -242,8 +255,7 @@ void Presence::receive(Visitor visitor) {
     greeting.send(why);
     greeting.flush();
     const bool is_rejoining = why.code() == Code::unavailable && hello.generation != 0;
-    if (is_rejoining || last_claimant_ == hello.incarnation) return;
-    last_claimant_ = hello.incarnation;
+    if (is_rejoining || !note_claimant(hello.incarnation)) return;
     if (hello.rank < roster_.size()) control_.notify(hello.rank, why.message());
     log_warning("rank {}: {} called from {}: {}", roster_.rank, wire::describe(hello),
                 visitor.connection->peer(), why.message());

@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -103,6 +104,8 @@ class Presence : public std::enable_shared_from_this<Presence> {
   void receive(Visitor visitor);
   /// Why that caller gets no connection; ok if it does.
   [[nodiscard]] Status objection(const wire::Hello& hello) const;
+  /// True if this process has not been told of before: one that waits calls again and again.
+  bool note_claimant(std::uint64_t incarnation);
   void wake_pollers() noexcept;
 
   Roster roster_;
@@ -113,8 +116,8 @@ class Presence : public std::enable_shared_from_this<Presence> {
   std::unique_ptr<sys::Network> network_;
   std::vector<std::unique_ptr<Door>> doors_;
   std::vector<std::unique_ptr<sys::Connection>> connections_;
-  std::uint64_t last_claimant_ = 0;  // incarnation: a process that waits calls again and again
-  std::vector<bool> over_;           // by connection: at its end; the thread's own
+  std::deque<std::uint64_t> claimants_;  // incarnations, the latest ones: see note_claimant()
+  std::vector<bool> over_;               // by connection: at its end; the thread's own
   std::function<std::unique_ptr<sys::Connection>(int)> connect_;
   transport::Failure failure_;
   transport::History history_;

@@ -24,8 +24,11 @@ bool is_expected(const Pair& call, int rank, std::uint64_t current) {
   // let in to be told so.
   const bool control = call.plane == Plane::control;
   if (control && call.generation == 0) return true;
-  // A neighbour may know the generation a moment earlier than this rank.
-  return call.server == rank && (call.generation == current || (control && current == 0));
+  if (call.server != rank || call.generation == 0) return false;
+  // While this rank joins, a neighbour may know the generation a moment earlier. An earlier
+  // generation is that of a process that was stopped while the others began anew: it is let in to
+  // be told so.
+  return current == 0 ? control : call.generation <= current;
 }
 
 }  // namespace
@@ -50,6 +53,7 @@ bool ProtectedConnection::established() noexcept {
     local_host_ = tls_->underlying().local_host();
     if (const auto pair = Pair::parse(tls_->identity())) {
       client_ = pair->client;
+      generation_ = pair->generation;
       is_data_ = pair->plane == Plane::data;
     }
     if (is_data_ && data_after_ == After::plain) plain_ = tls_->leave_tls();

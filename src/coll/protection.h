@@ -26,6 +26,8 @@ class ProtectedConnection final : public sys::Connection {
 
   /// The rank that called, once it is known; -1 before, and for the caller itself.
   [[nodiscard]] int client() const noexcept { return client_; }
+  /// The generation in which it called, of whose keys it has proven to have one; 0: none, it joins.
+  [[nodiscard]] std::uint64_t generation() const noexcept { return generation_; }
   /// The caller's first message has proven that it knows the key; for the one that answers.
   [[nodiscard]] bool key_proven() const noexcept { return established_ || tls_->key_proven(); }
 
@@ -51,6 +53,7 @@ class ProtectedConnection final : public sys::Connection {
   bool is_data_;
   bool established_ = false;
   int client_ = -1;
+  std::uint64_t generation_ = 0;
   std::string local_host_;
 };
 
@@ -58,8 +61,8 @@ class Protection {
  public:
   Protection(const transport::JobKey& key, int rank, ProtectedConnection::After data_after);
 
-  /// From now on calls are made in this generation, and those of others refused, but for calls of
-  /// ranks that want to join, which belong to none.
+  /// From now on calls are made in this generation, and those of later ones refused. Calls of
+  /// earlier ones, and of ranks that want to join, are let in: their Hello is answered.
   void enter(std::uint64_t generation) noexcept { *generation_ = generation; }
 
   std::unique_ptr<sys::Connection> call(std::unique_ptr<sys::Connection> inner, int server,

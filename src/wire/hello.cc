@@ -33,7 +33,7 @@ Status decode(std::span<const std::byte, sizeof(Hello)> bytes, Hello& hello) {
   }
   const auto purpose = static_cast<std::uint32_t>(read.purpose);
   if (purpose < static_cast<std::uint32_t>(Purpose::join) ||
-      purpose > static_cast<std::uint32_t>(Purpose::data)) {
+      purpose > static_cast<std::uint32_t>(Purpose::claim)) {
     return bad(fmt::format("purpose {} is unknown", purpose));
   }
   if (read.size < 1 || read.size > kMostRanks || read.rank < 0 || read.rank >= read.size) {

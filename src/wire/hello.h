@@ -22,6 +22,7 @@ enum class Purpose : std::uint32_t {
   control = 2,  // to a neighbour in the ring of ranks
   segment = 3,  // to the first rank of the host: hand over the shared memory
   data = 4,     // of `group`
+  claim = 5,    // to rank 0: who has my rank? Another process listens where I should
 };
 
 /// Fixed size, no padding, little endian on the wire.
@@ -35,7 +36,7 @@ struct Hello {
   std::uint32_t pid = 0;
   std::uint32_t started = 0;      // the process, in seconds since 1970
   std::uint64_t cluster = 0;      // digest of the cluster's description
-  std::uint64_t generation = 0;   // join: the last one this process was in
+  std::uint64_t generation = 0;   // join, claim: the last one this process was in
   std::uint64_t incarnation = 0;  // random: tells a restarted process from its predecessor
   std::uint64_t host = 0;         // equal for ranks that can share memory
   std::uint64_t arithmetic = 0;   // digest of what the bits of results depend on

@@ -25,6 +25,7 @@ namespace lockstep::coll {
 namespace {
 
 using std::chrono_literals::operator""s;
+using testing::AllOf;
 using testing::HasSubstr;
 using transport::Plane;
 
@@ -102,6 +103,35 @@ TEST_F(Impostors, F9ARankThatCallsItselfAnotherIsTurnedAway) {
   EXPECT_THAT(door.last_refusal(), HasSubstr("rank 1 called itself rank 3"));
 }
 
+/// Who has got hold of the key of one generation cannot use it in another.
+TEST_F(Impostors, F9ACallerOfOneGenerationThatGreetsInAnotherIsTurnedAway) {
+  constexpr std::uint64_t kEarlier = 3;
+  constexpr std::uint64_t kCurrent = 4;
+  const auto key = transport::JobKey::random();
+  Protection own(key, 0, kAfter);
+  own.enter(kCurrent);
+  Protection other(key, 1, kAfter);
+  other.enter(kEarlier);
+  Door door(network_, "127.0.0.1:0",
+            [&](std::unique_ptr<sys::Connection> caller) { return own.answer(std::move(caller)); });
+  const auto refusal = [&](wire::Purpose purpose, std::uint64_t generation) -> std::string {
+    wire::Hello hello = hello_of(1);
+    hello.purpose = purpose;
+    hello.generation = generation;
+    Call call(other.call(network_.connect(door.address()), 0, Plane::data), hello);
+    std::optional<Visitor> visitor;
+    EXPECT_TRUE(until([&] {
+      visitor = door.next(MonotonicClock().now());
+      return call.answered() || visitor.has_value();
+    }));
+    return visitor ? "" : call.answer();
+  };
+  EXPECT_EQ(refusal(wire::Purpose::data, kEarlier), "") << "who asks is told";
+  EXPECT_THAT(refusal(wire::Purpose::data, kCurrent),
+              HasSubstr("called in generation 3 and greeted in generation 4"));
+  EXPECT_THAT(refusal(wire::Purpose::join, kEarlier), HasSubstr("called in generation 3"));
+}
+
 /// All call before the listener looks for the first time, as the ranks of a machine do.
 TEST_F(Impostors, F1CallersThatHaveProvenTheKeyAreNotDropped) {
   constexpr int kCallers = 48;  // of one address
@@ -160,6 +190,7 @@ class AtWork : public Impostors {
     setup.roster.members = {hello_of(0), hello_of(1)};
     setup.roster.members[1].incarnation = kIncarnation;
     setup.roster.members[1].pid = 4711;
+    setup.roster.members[1].generation = kGeneration;
     setup.network = std::make_unique<sys::PosixNetwork>();
     setup.doors.push_back(std::move(door));
     setup.control.resize(2);
@@ -168,6 +199,7 @@ class AtWork : public Impostors {
       setup.control[1] = listener->accept();
       return setup.control[1] != nullptr;
     }));
+    control_.emplace(*peer_);
     setup.wake = [] {};
     presence_ = std::make_shared<Presence>(std::move(setup));
     presence_->start();
@@ -197,9 +229,18 @@ class AtWork : public Impostors {
     return false;
   }
 
+  /// The next notice to the process that has the rank.
+  std::string told_to_rank_1() {
+    EXPECT_TRUE(
+        until([&] { return control_->next() && control_->type() == wire::FrameType::notice; }));
+    const auto text = control_->payload();
+    return {reinterpret_cast<const char*>(text.data()), text.size()};
+  }
+
   std::string address_;
   Status refusal_;
   std::unique_ptr<sys::Connection> peer_;
+  std::optional<Greeting> control_;  // with peer_
   std::shared_ptr<Presence> presence_;
 };
 
@@ -236,20 +277,45 @@ TEST_F(AtWork, F9ASecondProcessThatJoinsInItsPlaceWaitsForTheNextGeneration) {
   EXPECT_THAT(refusal_.message(), HasSubstr("rank 1 is pid 4711 on node, started 1970-01-01 "
                                             "00:00:00 UTC, and pid 4712 on node, started "
                                             "1970-01-02 00:00:00 UTC came later"));
-  // The process that has the rank is told, too.
-  Greeting control(*peer_);
-  std::string told;
-  EXPECT_TRUE(until([&] {
-    if (!control.next() || control.type() != wire::FrameType::notice) return false;
-    told.assign(reinterpret_cast<const char*>(control.payload().data()), control.payload().size());
-    return true;
-  }));
-  EXPECT_EQ(told, refusal_.message());
+  EXPECT_EQ(told_to_rank_1(), refusal_.message());
+}
+
+/// A process that cannot listen where another one does asks who that is.
+TEST_F(AtWork, F9ASecondProcessThatCannotListenLearnsWhoHasItsRank) {
+  wire::Hello hello = data_of_rank_1();
+  hello.purpose = wire::Purpose::claim;
+  hello.generation = 0;
+  hello.incarnation += 1;
+  hello.pid = 4712;
+  EXPECT_FALSE(becomes_the_connection(hello));
+  EXPECT_EQ(refusal_.code(), Code::already_exists);
+  EXPECT_THAT(refusal_.message(), AllOf(HasSubstr("has joined already as pid 4711 on node"),
+                                        HasSubstr("(last in generation 7)"),
+                                        HasSubstr("a second process claims it: pid 4712 on node")));
+  EXPECT_EQ(told_to_rank_1(), refusal_.message());
+}
+
+/// Of two that call in turns each is told of once, to whoever has their rank.
+TEST_F(AtWork, ClaimantsThatCallInTurnsAreToldOfOnceEach) {
+  wire::Hello hello = data_of_rank_1();
+  hello.purpose = wire::Purpose::join;
+  hello.generation = 0;
+  for (int call = 0; call < 4; ++call) {
+    hello.incarnation = kIncarnation + 1 + static_cast<std::uint64_t>(call % 2);
+    EXPECT_FALSE(becomes_the_connection(hello));
+  }
+  hello.incarnation = kIncarnation + 9;
+  hello.pid = 4799;
+  EXPECT_FALSE(becomes_the_connection(hello));
+  int told = 0;
+  while (told_to_rank_1().find("pid 4799") == std::string::npos && !HasFailure()) ++told;
+  EXPECT_EQ(told, 2);
 }
 
 /// A process that was stopped while the others began anew without it.
 TEST_F(AtWork, F8AProcessOfAnEarlierGenerationIsToldBothGenerations) {
-  for (const wire::Purpose purpose : {wire::Purpose::join, wire::Purpose::data}) {
+  using wire::Purpose;
+  for (const Purpose purpose : {Purpose::join, Purpose::data, Purpose::claim}) {
     wire::Hello hello = data_of_rank_1();
     hello.purpose = purpose;
     hello.generation = kGeneration - 2;

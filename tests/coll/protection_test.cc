@@ -88,10 +88,18 @@ TEST_F(Protections, F7AReflectedCallIsRefused) {
   }
 }
 
-TEST_F(Protections, F8AnotherGenerationIsRefused) {
+TEST_F(Protections, F8ALaterGenerationIsRefused) {
   for (const Plane plane : {Plane::control, Plane::data}) {
-    EXPECT_FALSE(takes({.generation = 3, .plane = plane}, 4)) << "an old one";
     EXPECT_FALSE(takes({.generation = 5, .plane = plane}, 4)) << "one that is not yet";
+  }
+}
+
+/// A process that was stopped while the others began anew calls as it did before. The key would look
+/// wrong to it if its call were refused.
+TEST_F(Protections, F8AnEarlierGenerationIsLetInToBeToldSo) {
+  for (const Plane plane : {Plane::control, Plane::data}) {
+    EXPECT_TRUE(takes({.generation = 3, .plane = plane}, 4));
+    EXPECT_FALSE(takes({.generation = 3, .plane = plane, .calls = 0}, 4)) << "another rank's call";
   }
 }
 

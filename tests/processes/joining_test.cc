@@ -253,7 +253,12 @@ TEST_P(Joining, ARankTwice) {
   const Verdict other = verdict_of(outcomes[2]);
   const Verdict& second = one.kind == "SystemError" ? one : other;
   EXPECT_EQ(second.kind, "SystemError") << outcomes[1].text << outcomes[2].text;
-  EXPECT_THAT(second.message, AllOf(HasSubstr("cannot listen at"), HasSubstr("in use")));
+  EXPECT_THAT(second.message, AllOf(HasSubstr("cannot listen at"), HasSubstr("in use"),
+                                    HasSubstr("has joined already as pid"),
+                                    HasSubstr("a second process claims it: pid"),
+                                    HasSubstr("started 20"), HasSubstr("last in generation 0")));
+  const Outcome& first = outcomes[&second == &one ? 2 : 1];
+  EXPECT_THAT(first.text, HasSubstr("a second process claims it: pid")) << "it is told, too";
 }
 
 /// F1: more ranks of one address than may call without having proven the key, all at once: rank 0
