@@ -19,6 +19,7 @@
 #include "coll/session_impl.h"
 #include "coll/staging_trial.h"
 #include "lockstep/coll/threads.h"
+#include "sys/descriptor_limit.h"
 #include "sys/host_identity.h"
 #include "transport/keys.h"
 
@@ -57,6 +58,14 @@ plan::Staging staging_of(const std::shared_ptr<ProcessFabric>& fabric, transport
     here.hosts.push_back(all.hosts[each]);
   }
   return StagingTrial(fabric, host, std::move(here), place, options.options, membership).fastest();
+}
+
+/// Room for the descriptors of a rank whose data connections lead to all others: rank 0 has two for
+/// each other rank besides, its control connection and what watches the process at the other end.
+void make_room_for_descriptors(std::size_t ranks) {
+  constexpr std::size_t kForTheProgram = 256;
+  constexpr std::size_t kForEachRank = 4;
+  (void)sys::raise_descriptor_limit(kForTheProgram + kForEachRank * ranks);
 }
 
 /// LOCKSTEP_KEY is read once and removed, since children of this process need not know it; whoever
@@ -113,6 +122,7 @@ Session join(const JoinOptions& options) {
   if (options.addresses.size() == 1) {
     return Hub().join({.size = 1, .rank = 0, .options = options.options});
   }
+  make_room_for_descriptors(options.addresses.size());
   return session_of(Joiner(options).run(), options);
 }
 

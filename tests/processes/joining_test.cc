@@ -544,6 +544,17 @@ TEST(Ports, C14AHandshakeThatIsNotAnswered) {
               HasSubstr("has taken the call and does not answer the handshake"));
 }
 
+/// D3: rank 0 has two descriptors for each other rank.
+TEST(JoiningOnOneHost, D3TheSoftLimitOfDescriptorsIsRaised) {
+  constexpr int kRanks = 24;
+  const std::vector<std::string> limited = {"sh", "-c", R"(ulimit -Sn 40; exec "$@")", "sh"};
+  ProcessCluster cluster(
+      {.ranks = kRanks, .scenario = "work 0.1 10", .wrappers = std::vector(kRanks, limited)});
+  for (const Outcome& outcome : cluster.finish(20s)) {
+    EXPECT_TRUE(outcome.ok()) << outcome.how() << "\n" << outcome.text;
+  }
+}
+
 /// D28: the first rank of the host makes the shared memory. It is not ended by a signal.
 TEST(JoiningOnOneHost, D28ALimitOfFileSizesIsNamedToAll) {
   const std::vector<std::string> limited = {"sh", "-c", R"(ulimit -f 1000; exec "$@")", "sh"};
