@@ -276,6 +276,20 @@ TEST(Crowds, ManyRanksOfOneAddressJoinWithAKey) {
   }
 }
 
+/// The same where an algorithm was chosen that connects every two ranks: each rank's listener is
+/// called by all that come after it, and all call at once.
+TEST(Crowds, EveryTwoRanksConnectWithAKey) {
+  constexpr int kRanks = 40;
+  ProcessCluster cluster(
+      {.ranks = kRanks,
+       .scenario = "work 0.1 10",
+       .wire = Wire::tls,
+       .environment = {"TEST_JOIN_MS=20000", "TEST_ALGORITHMS=all_reduce=direct"}});
+  for (const Outcome& outcome : cluster.finish(40s)) {
+    EXPECT_TRUE(outcome.ok()) << outcome.how() << "\n" << outcome.text;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Over, Joining, testing::Values(Wire::local, Wire::tcp, Wire::tls),
                          [](const auto& wire) { return to_string(wire.param); });
 
