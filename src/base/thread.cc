@@ -3,9 +3,19 @@
 #include <fmt/format.h>
 #include <pthread.h>
 
+#include <atomic>
 #include <system_error>
 
 namespace lockstep {
+namespace {
+
+thread_local constinit bool own_thread = false;
+std::atomic<bool> own_threads = false;
+
+}  // namespace
+
+bool is_own_thread() noexcept { return own_thread; }
+bool has_own_threads() noexcept { return own_threads.load(std::memory_order_relaxed); }
 
 void name_this_thread(const std::string& name) noexcept {
   char cut[16] = {};
@@ -15,9 +25,11 @@ void name_this_thread(const std::string& name) noexcept {
 
 std::jthread start_thread(std::string name, std::function<void(std::stop_token)> body,
                           std::function<void(const Status&)> on_error) {
+  own_threads.store(true, std::memory_order_relaxed);
   try {
     return std::jthread([name, body = std::move(body),
                          on_error = std::move(on_error)](std::stop_token stop) noexcept {
+      own_thread = true;
       name_this_thread(name);
       try {
         body(std::move(stop));

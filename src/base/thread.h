@@ -39,6 +39,10 @@ class Thread {
   std::jthread thread_;
 };
 
+/// Whether start_thread() has started the calling thread, and whether it has started any.
+[[nodiscard]] bool is_own_thread() noexcept;
+[[nodiscard]] bool has_own_threads() noexcept;
+
 /// Names the calling thread, for debuggers and /proc.
 void name_this_thread(const std::string& name) noexcept;
 

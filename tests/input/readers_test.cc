@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <mutex>
 
-#include "lockstep/log.h"
+#include "base/log.h"
 #include "tests/input/files_to_read.h"
 #include "tests/input/helpers.h"
 
@@ -62,6 +62,7 @@ class Warnings {
   Warnings(const Warnings&) = delete;
   Warnings& operator=(const Warnings&) = delete;
   Texts texts() {
+    flush_log();
     const std::lock_guard lock(mutex_);
     return texts_;
   }

@@ -213,6 +213,21 @@ INSTANTIATE_TEST_SUITE_P(
                            .ranks = 4}),
     name_of);
 
+/// D27: rank 1 logs that rank 2 is silent, and nobody reads it. It goes on sending pulses.
+TEST(UnreadLog, D27DoesNotStopTheRank) {
+  for (const std::string how : {"stderr", "sink"}) {
+    ProcessCluster cluster(
+        {.ranks = 3, .scenario = "unread 1 " + how, .environment = {"TEST_DEAD_MS=1500"}});
+    ASSERT_TRUE(cluster.wait_for_all("working", 10s)) << cluster.text(0);
+    ASSERT_TRUE(cluster.process(2).signal(sys::Signal::stop).ok());
+    EXPECT_TRUE(cluster.wait_for(0, "has been silent for", 5s)) << cluster.text(0);
+    ASSERT_TRUE(cluster.process(2).signal(sys::Signal::resume).ok());
+    for (const Outcome& outcome : cluster.finish(10s)) {
+      EXPECT_TRUE(outcome.ok()) << how << ": " << outcome.how() << outcome.text;
+    }
+  }
+}
+
 /// Faults that come from the program itself. The scenario's word is the odd rank's number.
 class Programs : public testing::TestWithParam<Wire> {
  protected:

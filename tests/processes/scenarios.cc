@@ -1,5 +1,6 @@
 #include "tests/processes/scenarios.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/socket.h>
@@ -20,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "lockstep/log.h"
 #include "tests/processes/exercise.h"
 
 #define XXH_INLINE_ALL
@@ -330,6 +332,23 @@ void fork_child(Session& group) {
   std::exit(code);  // with destructors of what is static: they must not wait for threads it has not
 }
 
+/// From now on nobody reads what is logged here.
+void close_the_log(const std::string& how) {
+  if (how == "sink") {
+    set_log_sink([](LogLevel, std::string_view) {
+      for (;;) ::pause();
+    });
+    return;
+  }
+  int ends[2];
+  if (::pipe2(ends, O_NONBLOCK | O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+  const std::vector<char> filling(4096, '.');
+  while (::write(ends[1], filling.data(), filling.size()) > 0) {
+  }
+  ::fcntl(ends[1], F_SETFL, 0);
+  ::dup2(ends[1], STDERR_FILENO);  // this process itself keeps the other end open
+}
+
 /// What the odd rank does once all have worked together.
 void break_off(Session& group, const std::string& how) {
   say(how);
@@ -420,6 +439,12 @@ void play(Session& group, const std::string& scenario) {
     if (group.rank() == rank || (part && group.rank() >= size)) return idle(group, 20);
     float value = 0;
     (part ? *part : group).all_reduce(Op::sum, std::span(&value, 1));
+  } else if (name == "unread") {
+    const auto rank = next(0);
+    if (group.rank() == rank) close_the_log(next(std::string()));
+    idle(group, 4);
+    group.barrier();
+    say("done");
   } else if (name == "orphan") {
     group.barrier();
     if (group.rank() == next(0)) leave_orphan();

@@ -34,6 +34,10 @@
 //   late RANK                         all but that rank close at once; it waits for its end
 //   abort RANK | throw RANK | exit RANK
 //       in the middle of work that rank aborts, throws, or ends with an operation under way
+//   unread RANK stderr | unread RANK sink
+//                                     nobody reads that rank's log: its standard error is a full
+//                                     pipe, or its sink blocks for ever; all look whether all is
+//                                     well for 4 s
 //   mute RANK [idle | late]           that rank closes its direction of every connection; then all
 //                                     work, only look whether all is well, or close
 #pragma once
