@@ -33,6 +33,25 @@ bool is_printable(std::string_view text) noexcept {
 
 std::string printable(std::string_view text) { return escape_unless(text, is_printable_byte); }
 
+std::string one_line(std::string_view text, std::size_t most) {
+  constexpr std::string_view kMore = "...";
+  // No byte becomes less than one, so what lies beyond is not needed.
+  std::string shown = printable(text.substr(0, most + 1));
+  if (shown.size() > most) shown.replace(most - kMore.size(), std::string::npos, kMore);
+  return shown;
+}
+
+std::string printable_lines(std::string_view text) {
+  std::string shown;
+  for (std::size_t begin = 0;;) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    shown += printable(text.substr(begin, end - begin));
+    if (end == text.size()) return shown;
+    begin = end + 1;
+    shown += text.substr(begin, 1) == " " ? "\n" : "\n  ";
+  }
+}
+
 std::string escape_controls(std::string_view text) { return escape_unless(text, is_no_control); }
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 
 #include "base/env.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "sys/own_process.h"
 
 namespace lockstep::coll {
@@ -49,7 +50,7 @@ std::string first_difference(const std::string& rank_0, const std::string& own) 
     our_line.clear();
     std::getline(ours, our_line);
     if (their_line == our_line) continue;
-    return fmt::format("rank 0 was given \"{}\", this rank \"{}\"", their_line, our_line);
+    return fmt::format("rank 0 was given \"{}\", this rank \"{}\"", one_line(their_line), our_line);
   }
   return {};
 }

@@ -180,7 +180,7 @@ void Control::handle(Peer& peer, const wire::FrameReader& frame) {
     case wire::FrameType::notice: {
       const auto payload = frame.payload();
       const std::string_view text(reinterpret_cast<const char*>(payload.data()), payload.size());
-      log_warning("{}", printable(text));
+      log_warning("{}", one_line(text));
       break;
     }
     case wire::FrameType::departure:

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/printable.h"
 #include "coll/admission.h"
 #include "coll/generation.h"
 #include "coll/meeting.h"
@@ -342,7 +343,7 @@ void Joiner::handle(int rank, Line& line) {
       if (text.starts_with(kGiven)) {
         given_ = text.substr(kGiven.size());
       } else {
-        log_warning("{}", text);
+        log_warning("{}", one_line(text));
         rank_0_speaks();
       }
       return;

@@ -5,6 +5,7 @@
 #include <new>
 #include <vector>
 
+#include "base/printable.h"
 #include "coll/requests.h"
 #include "coll/session_impl.h"
 #include "lockstep/coll/batch.h"
@@ -247,7 +248,8 @@ namespace {
 void end_generation(transport::Generation& generation, ErrorKind kind, Code code, int rank,
                     const char* what, const std::string& reason) noexcept {
   try {
-    generation.fail({kind, code, fmt::format("rank {} {}: {}", rank, what, reason), {rank}});
+    generation.fail(
+        {kind, code, fmt::format("rank {} {}: {}", rank, what, one_line(reason)), {rank}});
   } catch (...) {
     generation.fail({kind, code, {}});
   }

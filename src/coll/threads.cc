@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/printable.h"
 #include "base/thread.h"
 #include "coll/generation.h"
 #include "coll/plan_carrier.h"
@@ -179,7 +180,7 @@ void Hub::abort(const std::string& reason) {
     const MutexLock lock(shared_->mutex);
     if (shared_->aborted.ok()) {
       shared_->aborted = {ErrorKind::cancelled, Code::cancelled,
-                          fmt::format("joining was aborted: {}", reason)};
+                          fmt::format("joining was aborted: {}", one_line(reason))};
     }
   }
   shared_->gate.notify();

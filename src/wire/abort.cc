@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "base/printable.h"
 #include "wire/bytes.h"
 #include "wire/frame.h"
 
@@ -77,8 +78,9 @@ Status decode(std::span<const std::byte> payload, int size, Abort& abort) {
   }
   abort.standing = static_cast<Standing>(standing);
   abort.origin = origin;
-  abort.cause = Status(static_cast<ErrorKind>(kind), static_cast<Code>(code),
-                       std::string(reinterpret_cast<const char*>(at), text), std::move(culprits));
+  abort.cause =
+      Status(static_cast<ErrorKind>(kind), static_cast<Code>(code),
+             printable_lines({reinterpret_cast<const char*>(at), text}), std::move(culprits));
   return {};
 }
 

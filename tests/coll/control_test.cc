@@ -100,6 +100,18 @@ TEST_F(Controls, CausesReportedAtOnceBecomeOne) {
   }
 }
 
+TEST_F(Controls, ANoticeOfAPeerIsOnePrintableLine) {
+  start(2);
+  run(10ms);
+  rank(0).control->notify(
+      1, "hello\n[lockstep 12:00:00.000 error] forged \x1b[2J" + std::string(1000, 'x'));
+  run(10ms);
+  ASSERT_EQ(warnings_.size(), 1U);
+  EXPECT_THAT(warnings_[0],
+              testing::StartsWith("hello\\x0a[lockstep 12:00:00.000 error] forged \\x1b[2Jxx"));
+  EXPECT_EQ(warnings_[0].size(), 512U);
+}
+
 // A rank that aborts and exits is blamed for what it said, not for having died.
 TEST_F(Controls, AnAbortIsHeardBeforeTheEnd) {
   for (int origin = 0; origin < 4; ++origin) {

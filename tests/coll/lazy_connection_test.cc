@@ -135,12 +135,14 @@ TEST(LazyConnection, ARefusalOfThePeerIsReportedAsItIs) {
     (void)connection.write(byte);
     if (!called && (called = listener->accept())) greeting = std::make_unique<Greeting>(*called);
     if (greeting && greeting->next()) {
-      greeting->send(Status(ErrorKind::config_error, Code::aborted, "generation 1 is over"));
+      greeting->send(Status(ErrorKind::config_error, Code::aborted,
+                            "generation 1 is over\x1b[2J\n[lockstep 12:00:00.000 error] forged"));
       greeting->flush();
     }
   }
   EXPECT_EQ(presence->failure().proposal().code(), Code::aborted);
-  EXPECT_THAT(presence->failure().proposal().message(), HasSubstr("generation 1 is over"));
+  EXPECT_THAT(presence->failure().proposal().message(),
+              HasSubstr("generation 1 is over\\x1b[2J\n  [lockstep"));
 }
 
 }  // namespace

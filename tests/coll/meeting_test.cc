@@ -145,6 +145,8 @@ TEST_F(Admission, WhatDiffersIsNamedWithBothValues) {
   // Of a long list only the beginning is sent.
   EXPECT_EQ(first_difference(rank_0.substr(0, rank_0.size() - 2), rank_0), "");
   EXPECT_EQ(first_difference("", rank_0), "");
+  EXPECT_THAT(first_difference("algorithms: \x1b[2J\nplaintext_data: false\n", rank_0),
+              HasSubstr("\"algorithms: \\x1b[2J\""));
 }
 
 }  // namespace

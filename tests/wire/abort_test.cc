@@ -26,6 +26,17 @@ TEST(Abort, ComesBackAsItWas) {
   EXPECT_EQ(back.cause, sample().cause);
 }
 
+TEST(Abort, TheTextIsMadePrintable) {
+  Abort sent = sample();
+  sent.cause =
+      Status(ErrorKind::mismatch, Code::invalid_argument,
+             "they differ:\n  rank 1: \x1b[2J\n[lockstep 12:00:00.000 error] forged\a", {2});
+  Abort back;
+  ASSERT_TRUE(decode(encode(sent), 4, back).ok());
+  EXPECT_EQ(back.cause.message(),
+            "they differ:\n  rank 1: \\x1b[2J\n  [lockstep 12:00:00.000 error] forged\\x07");
+}
+
 TEST(Abort, IsCutToOneFrame) {
   std::vector<int> culprits(1000);
   for (int i = 0; i < 1000; ++i) culprits[static_cast<std::size_t>(i)] = i;

@@ -138,8 +138,8 @@ class Session {
   /// SystemError if memory is short.
   [[nodiscard]] Memory allocate(std::size_t bytes);
 
-  /// Ends the generation on every rank: waits and later calls throw Cancelled with this reason. Any
-  /// thread.
+  /// Ends the generation on every rank: waits and later calls throw Cancelled with this reason,
+  /// of which one printable line of at most 512 bytes is kept. Any thread.
   void abort(const std::string& reason) noexcept;
   /// This rank cannot go on, for a reason of its own: as abort(), but the others throw PeerLost
   /// that names it.

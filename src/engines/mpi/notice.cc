@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/printable.h"
+
 namespace lockstep::mpi {
 
 void Notice::set_cause(const Status& why) noexcept {
@@ -16,7 +18,7 @@ void Notice::set_cause(const Status& why) noexcept {
 
 Status Notice::cause() const {
   return {static_cast<ErrorKind>(error_kind), static_cast<Code>(code),
-          std::string(text.data(), static_cast<std::size_t>(text_length)),
+          printable_lines({text.data(), static_cast<std::size_t>(text_length)}),
           std::vector<int>(culprits.begin(), culprits.begin() + culprit_count)};
 }
 

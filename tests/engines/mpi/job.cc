@@ -35,7 +35,7 @@ void stopped(Session& group) {
 }
 
 void aborted(Session& group) {
-  if (group.rank() == 1) return group.abort("had enough");
+  if (group.rank() == 1) return group.abort("had enough\x1b[2J\nforged");
   reduce(group);
 }
 
