@@ -107,7 +107,9 @@ void check_private(const std::string& path, const struct stat& file) {
   }
   constexpr mode_t kAll = 07777;
   const mode_t mode = file.st_mode & kAll;
-  if ((mode & ~mode_t{0600}) != 0) {
+  // Kubernetes opens a Secret volume to the pod's group (fsGroup) in this way.
+  const bool is_of_a_volume = file.st_uid == 0 && (mode & ~mode_t{0440}) == 0;
+  if ((mode & ~mode_t{0600}) != 0 && !is_of_a_volume) {
     throw ConfigError(fmt::format("{} has mode {:04o}: others may know the secret in it; close it "
                                   "with chmod 600 {}, and better make a new secret",
                                   path, mode, quoted(path)),

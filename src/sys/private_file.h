@@ -9,9 +9,9 @@
 
 namespace lockstep::sys {
 
-/// Reads the whole file and returns its size. The file must be a regular one, reached through no
-/// link in its last component, owned by this user or root, of mode 0600 or narrower, and fit into
-/// `into`. ConfigError otherwise, which names the file, what is wrong and the command that mends
+/// Reads the whole file and returns its size. The file must be a regular one, owned by this user or
+/// root, of mode 0600 or narrower (root's also 0440), and fit into `into`. Only this user and root may
+/// be able to change a link that leads to it. ConfigError otherwise, which names the file, what is wrong and the command that mends
 /// it, and nothing of the content.
 std::size_t read_private_file(const std::string& path, std::span<std::byte> into);
 

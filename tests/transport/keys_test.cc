@@ -183,6 +183,24 @@ TEST_F(KeyFile, OnlyARegularFile) {
               AllOf(HasSubstr("/none"), HasSubstr("ENOENT")));
 }
 
+/// As Kubernetes writes it if the pod has an fsGroup: read by root and the pod's group.
+TEST_F(KeyFile, OfRootsMayBeReadByAGroupIfNobodyWritesIt) {
+  const std::string path = write(kHex);
+  struct stat file {};
+  ASSERT_EQ(::stat(path.c_str(), &file), 0);
+  file.st_uid = 0;
+  file.st_mode = S_IFREG | 0440;
+  EXPECT_NO_THROW(sys::check_private(path, file));
+  for (const mode_t mode : {0640, 0444, 0460, 0441}) {
+    file.st_mode = S_IFREG | mode;
+    EXPECT_THAT(refusal([&] { sys::check_private(path, file); }), HasSubstr("others may know"));
+  }
+  if (::geteuid() == 0) return;  // this user's own is one of root's
+  file.st_uid = ::geteuid();
+  file.st_mode = S_IFREG | 0440;
+  EXPECT_THAT(refusal([&] { sys::check_private(path, file); }), HasSubstr("others may know"));
+}
+
 TEST_F(KeyFile, AnothersFileIsRefused) {
   const std::string path = write(kHex);
   struct stat file {};
