@@ -58,9 +58,9 @@ std::string first_difference(const std::string& rank_0, const std::string& own) 
 std::string double_claim(const wire::Hello& first, const wire::Hello& second) {
   return fmt::format(
       "that rank has joined already as {} (last in generation {}), and a second process claims it: "
-      "{} (last in generation {}); end one of them, or give each a rank of its own",
+      "{} (last in generation {}); end one of them, or give each a rank of its own; {}",
       wire::describe_process(first), first.generation, wire::describe_process(second),
-      second.generation);
+      second.generation, kOtherPorts);
 }
 
 Status objection(const wire::Hello& caller, const wire::Hello& own, const JoinOptions& options,
@@ -76,8 +76,8 @@ Status objection(const wire::Hello& caller, const wire::Hello& own, const JoinOp
                                sys::process_binary()));
   }
   if (caller.size != own.size) {
-    return refused(Code::invalid_argument,
-                   fmt::format("it was given {} ranks, rank 0 {}", caller.size, own.size));
+    return refused(Code::invalid_argument, fmt::format("it was given {} ranks, rank 0 {}; {}",
+                                                       caller.size, own.size, kOtherPorts));
   }
   if (caller.cluster != own.cluster) {
     const std::string& entry = options.addresses[static_cast<std::size_t>(caller.rank)];
@@ -85,8 +85,8 @@ Status objection(const wire::Hello& caller, const wire::Hello& own, const JoinOp
         Code::invalid_argument,
         fmt::format("it was given other addresses than rank 0: it listens at \"{}\", and "
                     "rank 0 knows it as \"{}\" and itself as \"{}\"; compare the "
-                    "descriptions of the cluster",
-                    caller.address_text(), entry, options.addresses.front()));
+                    "descriptions of the cluster; {}",
+                    caller.address_text(), entry, options.addresses.front(), kOtherPorts));
   }
   if (caller.options != own.options) {
     return refused(Code::invalid_argument, fmt::format("it was given other options; rank 0 has {}",

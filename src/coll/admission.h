@@ -17,6 +17,11 @@ std::string agreed_lines(const JoinOptions& options);
 /// as far as there are lines of rank 0.
 std::string first_difference(const std::string& rank_0, const std::string& own);
 
+/// What helps if two jobs meet at one port.
+inline constexpr const char* kOtherPorts =
+    "two jobs on the same machines need ports of their own: other addresses, or under Slurm "
+    "another "
+    "LOCKSTEP_PORT_BASE";
 /// What both processes are told, by which either can be found.
 std::string double_claim(const wire::Hello& first, const wire::Hello& second);
 

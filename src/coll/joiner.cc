@@ -196,7 +196,11 @@ void Joiner::listen() {
       doors_.push_back(
           std::make_unique<Door>(*network_, entry, is_unix(entry) ? Door::Guard() : guard()));
     } catch (const SystemError& error) {
-      if (error.code() != Code::invalid_argument || is_unix(entry)) throw;
+      if (is_unix(entry)) throw;
+      if (error.code() == Code::already_exists) {
+        throw SystemError(fmt::format("{}; {}", error.what(), kOtherPorts), error.code());
+      }
+      if (error.code() != Code::invalid_argument) throw;
       throw SystemError(fmt::format("{}; if others reach this process through another address (a "
                                     "Service of Kubernetes with a ClusterIP, NAT, a published port "
                                     "of a container), set LOCKSTEP_BIND=0.0.0.0",

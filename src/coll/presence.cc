@@ -203,7 +203,10 @@ Status Presence::objection(const wire::Hello& hello) const {
   };
   const bool is_member = hello.rank < roster_.size() && hello.size == roster_.own().size &&
                          hello.cluster == roster_.own().cluster;
-  if (!is_member) return refused(Code::failed_precondition, ": the caller is of another cluster");
+  if (!is_member) {
+    return refused(Code::failed_precondition,
+                   fmt::format(": the caller is of another cluster; {}", kOtherPorts));
+  }
   const wire::Hello& member = roster_.at(hello.rank);
   if (hello.generation != 0 && hello.generation < roster_.generation) {
     return refused(
@@ -221,11 +224,12 @@ Status Presence::objection(const wire::Hello& hello) const {
     // A member that joins again before this process does, or one that its supervisor has started in
     // the place of a member that ended: it calls again, until this generation has ended.
     const bool is_new = hello.generation == 0 && !is_same_process;
-    return refused(
-        Code::unavailable,
-        is_new ? fmt::format(" before the next one; rank {} is {}, and {} came later", hello.rank,
-                             wire::describe_process(member), wire::describe_process(hello))
-               : std::string());
+    return refused(Code::unavailable,
+                   is_new
+                       ? fmt::format(" before the next one; rank {} is {}, and {} came later; {}",
+                                     hello.rank, wire::describe_process(member),
+                                     wire::describe_process(hello), kOtherPorts)
+                       : std::string());
   }
   if (hello.generation != roster_.generation || !is_same_process) {
     return refused(
