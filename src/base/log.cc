@@ -17,7 +17,7 @@
 #include "base/env.h"
 #include "base/gate.h"
 #include "base/mutex.h"
-#include "base/scheduler.h"
+#include "base/thread_scheduler.h"
 #include "base/thread.h"
 
 namespace lockstep {
@@ -137,7 +137,7 @@ class Queue {
 
 void Queue::write(LogLevel level, std::string_view text) {
   const std::uint64_t number = push(level, text);
-  const bool simulated = Scheduler::current() != nullptr;
+  const bool simulated = ThreadScheduler::current() != nullptr;
   if (simulated || !has_writer_) {
     // A thread of ours that has got no writer leaves its line to whoever comes.
     if (simulated || !is_own_thread()) deliver();
@@ -152,7 +152,7 @@ void Queue::write(LogLevel level, std::string_view text) {
 
 std::uint64_t Queue::push(LogLevel level, std::string_view text) {
   const MutexLock lock(mutex_);
-  if (has_own_threads() && !writer_ && Scheduler::current() == nullptr) start_writer();
+  if (has_own_threads() && !writer_ && ThreadScheduler::current() == nullptr) start_writer();
   if (dropped_ > 0 || (!lines_.empty() && bytes_ + text.size() > kMostQueued)) {
     // Until the queue is empty, so that the line which tells it stands where they are missing.
     if (dropped_++ == 0) ++queued_;
