@@ -48,9 +48,9 @@ void SimPoller::watch(sys::Connection& connection, Interest interest) {
   const auto known = std::find_if(sockets_.begin(), sockets_.end(),
                                   [&](const Watched& w) { return w.socket == &socket; });
   if (known == sockets_.end()) {
-    sockets_.push_back({&socket, interest});
+    sockets_.push_back({&socket, interest, &connection});
   } else {
-    known->interest = interest;
+    *known = {&socket, interest, &connection};
   }
 }
 
@@ -64,13 +64,14 @@ void SimPoller::watch(sys::Listener& listener) {
 void SimPoller::forget(sys::Connection& connection) noexcept {
   const sys::Connection* own = &connection.underlying();
   std::erase_if(sockets_, [&](const Watched& w) { return w.socket == own; });
+  std::erase(ready_, &connection);
 }
 
 void SimPoller::forget(sys::Listener& listener) noexcept {
   std::erase_if(listeners_, [&](const ListeningSocket* l) { return l == &listener; });
 }
 
-bool SimPoller::ready() const noexcept {
+bool SimPoller::something_ready() const noexcept {
   return woken_ ||
          std::any_of(sockets_.begin(), sockets_.end(),
                      [](const Watched& w) { return w.socket->ready_for(w.interest); }) ||
@@ -78,19 +79,28 @@ bool SimPoller::ready() const noexcept {
                      [](const ListeningSocket* l) { return l->ready(); });
 }
 
-bool SimPoller::wait(Deadline deadline) {
-  if (lockstep::ThreadScheduler* scheduler = lockstep::ThreadScheduler::current()) {
-    const bool something = scheduler->wait([this] { return ready(); }, deadline);
-    woken_ = false;
-    return something;
-  }
-  // A wait takes its time even if something is ready: a caller that ignores it would otherwise
-  // stand still for ever, and so would its deadline.
-  if (!deadline.passed(world_.now())) {
-    world_.run_until([] { return false; }, earlier(deadline, Deadline::after(world_, kLeastWait)));
-  }
-  const bool something = world_.run_until([this] { return ready(); }, deadline);
+void SimPoller::note_ready() {
   woken_ = false;
+  for (const Watched& watched : sockets_) {
+    if (watched.socket->ready_for(watched.interest)) ready_.push_back(watched.connection);
+  }
+}
+
+bool SimPoller::wait(Deadline deadline) {
+  ready_.clear();
+  bool something = false;
+  if (lockstep::ThreadScheduler* scheduler = lockstep::ThreadScheduler::current()) {
+    something = scheduler->wait([this] { return something_ready(); }, deadline);
+  } else {
+    // A wait takes its time even if something is ready: a caller that ignores it would otherwise
+    // stand still for ever, and so would its deadline.
+    if (!deadline.passed(world_.now())) {
+      world_.run_until([] { return false; },
+                       earlier(deadline, Deadline::after(world_, kLeastWait)));
+    }
+    something = world_.run_until([this] { return something_ready(); }, deadline);
+  }
+  note_ready();
   return something;
 }
 

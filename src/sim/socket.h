@@ -76,18 +76,22 @@ class SimPoller final : public sys::Poller {
   void forget(sys::Connection& connection) noexcept override;
   void forget(sys::Listener& listener) noexcept override;
   bool wait(Deadline deadline) override;
+  [[nodiscard]] std::span<sys::Connection* const> ready() const noexcept override { return ready_; }
   void wake() noexcept override { woken_ = true; }
 
  private:
   struct Watched {
     const Socket* socket;
     Interest interest;
+    sys::Connection* connection;  // that was given to watch()
   };
-  [[nodiscard]] bool ready() const noexcept;
+  [[nodiscard]] bool something_ready() const noexcept;
+  void note_ready();
 
   World& world_;
   std::vector<Watched> sockets_;
   std::vector<const ListeningSocket*> listeners_;
+  std::vector<sys::Connection*> ready_;
   bool woken_ = false;
 };
 

@@ -112,6 +112,9 @@ class Poller {
   virtual void forget(Listener& listener) noexcept = 0;
   /// True if something watched may be ready or wake() was called; false at the deadline.
   virtual bool wait(Deadline deadline) = 0;
+  /// The connections that the last wait() found ready, as they were given to watch(). If others are
+  /// ready too, the next wait() finds them. Good until the next wait() or forget().
+  [[nodiscard]] virtual std::span<Connection* const> ready() const noexcept = 0;
   /// Ends a wait from any thread.
   virtual void wake() noexcept = 0;
 };

@@ -1,10 +1,8 @@
 #include "sys/posix_poller.h"
 
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 
 #include "lockstep/error.h"
@@ -13,6 +11,10 @@
 
 namespace lockstep::sys {
 namespace {
+
+/// Events taken at a time.
+constexpr std::size_t kFewestEvents = 16;
+constexpr std::size_t kMostEvents = 1024;
 
 template <class Own, class Base>
 int fd_of(const Base& object) {
@@ -62,31 +64,35 @@ PosixPoller::PosixPoller()
 
 void PosixPoller::watch(Connection& connection, Interest interest) {
   const std::uint32_t events = events_of(interest);
-  set(fd_of<PosixConnection>(connection.underlying()), events);
+  set(fd_of<PosixConnection>(connection.underlying()), events, &connection);
   // The end of a process that the connection watches is something to read.
   const int process = dynamic_cast<const PosixConnection&>(connection.underlying()).peer_fd();
-  if (process >= 0) set(process, events & EPOLLIN);
+  if (process >= 0) set(process, events & EPOLLIN, &connection);
 }
 
-void PosixPoller::watch(Listener& listener) { set(fd_of<PosixListener>(listener), EPOLLIN); }
+void PosixPoller::watch(Listener& listener) {
+  set(fd_of<PosixListener>(listener), EPOLLIN, nullptr);
+}
 
 void PosixPoller::forget(Connection& connection) noexcept {
   const auto* own = dynamic_cast<const PosixConnection*>(&connection.underlying());
   if (own == nullptr) return;
   remove(own->fd());
   remove(own->peer_fd());
+  std::erase(ready_, &connection);
 }
 
 void PosixPoller::forget(Listener& listener) noexcept {
   if (const auto* own = dynamic_cast<const PosixListener*>(&listener)) remove(own->fd());
 }
 
-void PosixPoller::set(int fd, std::uint32_t events) {
+void PosixPoller::set(int fd, std::uint32_t events, Connection* connection) {
   // Errors and hang-ups are reported whatever is asked for; only absence is quiet.
   if (events == 0) return remove(fd);
-  const auto [known, added] = watched_.try_emplace(fd, events);
-  if (!added && known->second == events) return;
-  known->second = events;
+  const auto [known, added] = watched_.try_emplace(fd);
+  known->second.connection = connection;
+  if (!added && known->second.events == events) return;
+  known->second.events = events;
   epoll_event event{};
   event.events = events;
   event.data.fd = fd;
@@ -101,21 +107,32 @@ void PosixPoller::remove(int fd) noexcept {
 }
 
 bool PosixPoller::wait(Deadline deadline) {
-  std::array<epoll_event, 16> ready;
+  ready_.clear();
+  events_.resize(std::clamp(watched_.size() + 1, kFewestEvents, kMostEvents));
   for (;;) {
     const int sleep = sleep_for(deadline);
     const int count =
-        ::epoll_wait(epoll_.get(), ready.data(), static_cast<int>(ready.size()), sleep);
+        ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), sleep);
     if (count > 0) {
-      const bool woken =
-          std::any_of(ready.begin(), ready.begin() + count,
-                      [&](const epoll_event& e) { return e.data.fd == wake_.get(); });
-      std::uint64_t wakes = 0;
-      if (woken) retry_on_signal([&] { return ::read(wake_.get(), &wakes, sizeof(wakes)); });
+      take(count);
       return true;
     }
     if (count < 0 && errno != EINTR) raise(os_error("cannot wait for sockets", errno));
     if (count == 0 && deadline.passed()) return false;
+  }
+}
+
+void PosixPoller::take(int events) {
+  for (const epoll_event& event : std::span(events_).first(static_cast<std::size_t>(events))) {
+    if (event.data.fd == wake_.get()) {
+      std::uint64_t wakes = 0;
+      retry_on_signal([&] { return ::read(wake_.get(), &wakes, sizeof(wakes)); });
+      continue;
+    }
+    const auto known = watched_.find(event.data.fd);
+    if (known != watched_.end() && known->second.connection != nullptr) {
+      ready_.push_back(known->second.connection);
+    }
   }
 }
 

@@ -39,6 +39,9 @@ class TroubledPoller final : public sys::Poller {
     if (troubled_->load()) throw std::runtime_error("a bug in a thread");
     return inner_->wait(deadline);
   }
+  [[nodiscard]] std::span<sys::Connection* const> ready() const noexcept override {
+    return inner_->ready();
+  }
   void wake() noexcept override { inner_->wake(); }
 
  private:

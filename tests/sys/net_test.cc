@@ -20,7 +20,9 @@ namespace {
 using namespace std::chrono_literals;
 using State = Transfer::State;
 using Interest = Poller::Interest;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::StartsWith;
 
 /// A network to test, and what differs around it.
@@ -362,6 +364,34 @@ TEST_P(NetTest, PollerReportsReadability) {
   other_poller_->watch(*far_, Interest::none);
   EXPECT_FALSE(other_poller_->wait(Deadline::after(bench_->clock(), 1ms)));
   other_poller_->forget(*far_);
+}
+
+TEST_P(NetTest, PollerTellsWhichConnectionsAreReady) {
+  ASSERT_NO_FATAL_FAILURE(open());
+  const auto second_near = bench_->client().connect(listener_->address());
+  std::unique_ptr<Connection> second_far;
+  poller_->watch(*listener_);
+  ASSERT_TRUE(await([&] { return (second_far = listener_->accept()) != nullptr; }));
+  poller_->forget(*listener_);
+  other_poller_->watch(*far_, Interest::read);
+  other_poller_->watch(*second_far, Interest::read);
+  send(*second_near, "x");
+  EXPECT_TRUE(other_poller_->wait(soon()));
+  EXPECT_THAT(other_poller_->ready(), ElementsAre(second_far.get()));
+  other_poller_->wake();
+  send(*near_, "x");
+  EXPECT_EQ(receive(*second_far, 1), "x");
+  const auto only_the_first = [&] {
+    EXPECT_TRUE(other_poller_->wait(soon()));
+    return other_poller_->ready().size() == 1 && other_poller_->ready().front() == far_.get();
+  };
+  while (!only_the_first()) {
+  }
+  other_poller_->forget(*far_);
+  EXPECT_THAT(other_poller_->ready(), IsEmpty()) << "nobody looks at what is forgotten";
+  EXPECT_FALSE(other_poller_->wait(Deadline::after(bench_->clock(), 1ms)));
+  EXPECT_THAT(other_poller_->ready(), IsEmpty());
+  other_poller_->forget(*second_far);
 }
 
 TEST_P(NetTest, PollerReportsRoomToWrite) {
