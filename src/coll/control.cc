@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <cstdlib>
 #include <tuple>
 #include <utility>
 
@@ -19,6 +20,12 @@ namespace lockstep::coll {
 namespace {
 
 constexpr std::uint64_t kHere = UINT64_MAX;
+
+/// Departures are collected for so long: when all leave at once, each rank would otherwise be told of
+/// each other one by one.
+constexpr Duration kBetweenTellings = std::chrono::milliseconds(20);
+/// So many ranks get a pulse of rank 0 every time.
+constexpr int kRanksPerPulse = 64;
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -94,12 +101,28 @@ Control::Control(const Setup& setup)
     sys::Connection* connection = setup.peers[static_cast<std::size_t>(peer)];
     assert(connection != nullptr);
     peers_.push_back(std::make_unique<Peer>(peer, *connection, setup.generation));
+    by_connection_[connection] = peers_.back().get();
   }
 }
 
 Control::~Control() = default;
 
 void Control::poll(Time now) {
+  begin_poll(now);
+  for (auto& peer : peers_) hear(*peer, now);
+  end_poll(now);
+}
+
+void Control::poll(Time now, std::span<sys::Connection* const> readable) {
+  begin_poll(now);
+  for (const sys::Connection* connection : readable) {
+    const auto peer = by_connection_.find(connection);
+    if (peer != by_connection_.end()) hear(*peer->second, now);
+  }
+  end_poll(now);
+}
+
+void Control::begin_poll(Time now) {
   if (!started_) {
     started_ = true;
     next_pulse_ = now;
@@ -112,7 +135,7 @@ void Control::poll(Time now) {
 }
 
 void Control::end_poll(Time now) {
-  tell_departures();
+  tell_departures(now);
   if (!concluded_) {
     judge_silence(now);
     compare_histories();
@@ -137,9 +160,10 @@ Time Control::next_poll() const noexcept {
   if (concluded_) return Time::max();
   Time next = next_pulse_;
   if (settled_) next = std::min(next, *settled_);
+  if (!news_.empty()) next = std::min(next, next_telling_);
   for (const auto& peer : peers_) {
     if (peer->lost || !needed(*peer)) continue;
-    next = std::min(next, peer->heard + timing_.dead);
+    next = std::min(next, silent_since(*peer) + timing_.dead);
   }
   return next;
 }
@@ -174,18 +198,14 @@ void Control::handle(Peer& peer, const wire::FrameReader& frame) {
     case wire::FrameType::positions:
       if (rank_ == 0) census_.note(peer.rank, frame.positions());
       break;
-    case wire::FrameType::goodbye:
-      note_goodbye(frame.goodbye(), &peer);
-      break;
     case wire::FrameType::notice: {
       const auto payload = frame.payload();
       const std::string_view text(reinterpret_cast<const char*>(payload.data()), payload.size());
       log_warning("{}", one_line(text));
       break;
     }
-    case wire::FrameType::departure:
-      if (!departures_.note(frame.departure())) break;
-      tell(frame.departure(), &peer);
+    case wire::FrameType::departures:
+      for (const wire::Departure& departure : frame.departures()) note(departure, peer);
       if (on_departure_) on_departure_();
       break;
     case wire::FrameType::abort: {
@@ -214,32 +234,46 @@ void Control::handle(Peer& peer, const wire::FrameReader& frame) {
 }
 
 void Control::notify(int rank, const std::string& text) {
-  const auto peer = std::find_if(peers_.begin(), peers_.end(),
-                                 [&](const auto& candidate) { return candidate->rank == rank; });
-  if (peer == peers_.end() || text.empty()) return;
-  (*peer)->channel.send(
+  Peer* peer = find(rank);
+  if (peer == nullptr || text.empty()) return;
+  peer->channel.send(
       wire::FrameType::notice,
       std::as_bytes(std::span(text)).first(std::min(text.size(), wire::kMaxControlPayload)));
 }
 
-void Control::note_goodbye(const wire::Goodbye& goodbye, const Peer* from) {
-  if (goodbye.rank < 0 || goodbye.rank >= size_ || left(goodbye.rank)) return;
-  const auto index = static_cast<std::size_t>(goodbye.rank);
-  left_[index] = std::min(goodbye.next, kHere - 1);
-  unchecked_[index] = goodbye.last;
-  std::array<std::byte, wire::kGoodbyeBytes> payload;
-  wire::encode(goodbye, payload);
-  send_to_all(wire::FrameType::goodbye, payload, from);
+void Control::note(const wire::Departure& departure, const Peer& from) {
+  if (departure.rank < 0) return;
+  const auto last =
+      std::min<std::int64_t>(std::int64_t{departure.rank} + departure.more, size_ - 1);
+  for (std::int64_t rank = departure.rank; rank <= last; ++rank) {
+    wire::Departure single = departure;
+    single.rank = static_cast<std::int32_t>(rank);
+    single.more = 0;
+    if (!departures_.note(single)) continue;
+    if (single.group == wire::kAllGroups) note_goodbye(single.rank, single.next);
+    news_.push_back({single, &from});
+  }
 }
 
-void Control::tell(const wire::Departure& departure, const Peer* from) {
-  std::array<std::byte, wire::kDepartureBytes> payload;
-  wire::encode(departure, payload);
-  send_to_all(wire::FrameType::departure, payload, from);
+void Control::note_goodbye(int rank, std::uint64_t next) {
+  left_[static_cast<std::size_t>(rank)] = std::min(next, kHere - 1);
 }
 
-void Control::tell_departures() {
-  for (const wire::Departure& departure : departures_.take_untold()) tell(departure, nullptr);
+void Control::tell_departures(Time now) {
+  for (const wire::Departure& own : departures_.take_untold()) news_.push_back({own, nullptr});
+  if (news_.empty() || (now < next_telling_ && !has_said_all())) return;
+  next_telling_ = now + kBetweenTellings;
+  // Whoever has told all of it knows.
+  const Peer* teller = news_.front().from;
+  std::vector<wire::Departure> departures;
+  for (const News& news : news_) {
+    departures.push_back(news.departure);
+    if (news.from != teller) teller = nullptr;
+  }
+  for (const auto& payload : wire::encode(std::move(departures))) {
+    send_to_all(wire::FrameType::departures, payload, teller);
+  }
+  news_.clear();
 }
 
 void Control::compare_histories() {
@@ -295,7 +329,7 @@ void Control::judge_silence(Time now) {
   bool given_up = false;
   for (auto& peer : peers_) {
     if (peer->lost) continue;
-    const Duration silence = now - peer->heard;
+    const Duration silence = now - silent_since(*peer);
     // A peer that has left or told why it ends may fall silent. As long as it is heard, this rank is
     // not cut off.
     if (!needed(*peer) && silence >= timing_.suspect) continue;
@@ -312,15 +346,24 @@ void Control::judge_silence(Time now) {
   if (!given_up) return;
   if (present > 1 && quiet == present) return cut_off(now);
   for (auto& peer : peers_) {
-    const Duration silence = now - peer->heard;
+    const Duration silence = now - silent_since(*peer);
     if (peer->lost || !needed(*peer) || silence < with_it) continue;
     lose(*peer, fmt::format("is silent: no pulse for {:.1f} s", seconds(silence)));
   }
 }
 
-bool Control::needed(const Peer& peer) const noexcept {
-  return !peer.aborting && !left(peer.rank);
+int Control::spacing_of_pulses(int from, int to) const noexcept {
+  const int distance = std::abs(from - to);
+  if (from != 0 || distance == 1 || distance == size_ - 1) return 1;
+  const auto most = static_cast<int>(timing_.suspect / (2 * timing_.pulse));
+  return std::max(1, std::min(size_ / kRanksPerPulse, most));
 }
+
+Time Control::silent_since(const Peer& peer) const noexcept {
+  return peer.heard + (spacing_of_pulses(peer.rank, rank_) - 1) * timing_.pulse;
+}
+
+bool Control::needed(const Peer& peer) const noexcept { return !peer.aborting && !left(peer.rank); }
 
 void Control::cut_off(Time now) {
   Time heard{};
@@ -436,11 +479,15 @@ void Control::conclude(const wire::Abort& verdict, const Peer* from) {
 void Control::send_pulses(Time now) {
   if (concluded_ || now < next_pulse_) return;
   next_pulse_ = now + timing_.pulse;
+  ++pulses_;
   std::array<std::byte, wire::kPulseBytes> payload;
   wire::encode(standing(), payload);
   const auto positions = standings_.positions();
   for (auto& peer : peers_) {
     if (peer->lost || !peer->channel.empty()) continue;
+    // Not all that get one rarely in the same moment.
+    const auto turn = pulses_ + static_cast<unsigned>(peer->rank);
+    if (turn % static_cast<unsigned>(spacing_of_pulses(rank_, peer->rank)) != 0) continue;
     peer->channel.send(wire::FrameType::pulse, payload);
     if (peer->rank != 0 || positions == told_) continue;
     told_ = positions;
@@ -476,8 +523,12 @@ wire::Pulse Control::standing() const {
 }
 
 void Control::goodbye(std::uint64_t next) {
-  tell_departures();  // of each group first: who has said goodbye without has never been in it
-  note_goodbye({.rank = rank_, .reserved = 0, .next = next, .last = standing()}, nullptr);
+  note_goodbye(rank_, next);
+  departures_.leave(rank_, wire::kAllGroups, next);
+  std::array<std::byte, wire::kPulseBytes> payload;
+  wire::encode(standing(), payload);
+  send_to_all(wire::FrameType::pulse, payload, nullptr);  // where it stood in the end
+  next_telling_ = {};
 }
 
 bool Control::has_said_all() const noexcept {
@@ -498,9 +549,16 @@ std::optional<std::uint64_t> Control::left(int peer) const noexcept {
   return next == kHere ? std::nullopt : std::optional(next);
 }
 
+Control::Peer* Control::find(int rank) const noexcept {
+  const auto peer =
+      std::lower_bound(peers_.begin(), peers_.end(), rank,
+                       [](const auto& each, int wanted) { return each->rank < wanted; });
+  return peer != peers_.end() && (*peer)->rank == rank ? peer->get() : nullptr;
+}
+
 bool Control::is_over(int peer) const noexcept {
-  return std::any_of(peers_.begin(), peers_.end(),
-                     [&](const auto& each) { return each->rank == peer && each->channel.over(); });
+  Peer* known = find(peer);
+  return known != nullptr && known->channel.over();
 }
 
 std::optional<std::uint64_t> Control::first_missed(int peer, std::uint64_t group) const {

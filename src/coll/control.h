@@ -4,7 +4,9 @@
 // (control_peers). On each of them:
 //
 //  1. A pulse goes out every Timing::pulse. A peer unheard for Timing::suspect is worth a warning,
-//     for Timing::dead it is lost. So is one whose connection ends without a goodbye.
+//     for Timing::dead it is lost. So is one whose connection ends without a goodbye. Where there
+//     are many ranks, rank 0 sends pulses more rarely, but for those to its two neighbours; the
+//     others allow for that.
 //  2. A rank that sees a reason to end the generation (a lost peer, a disagreement, an abort by the
 //     user: whatever was given to Failure::report) proposes it to its control peers, who pass it
 //     on.
@@ -27,7 +29,8 @@
 // tells its members where each one stands, so that whoever waits knows for whom: late().
 //
 // A rank that closes its session of one group says so (a departure), and when it has closed all of
-// them, goodbye. Both are passed on to everybody, who asks missing() while it waits.
+// them, goodbye. Both are passed on to everybody, together with those of other ranks of the same
+// moment, and asked for by missing() in a wait.
 //
 //   Control control({.rank = 0, .size = 4, .failure = &failure, .peers = connections});
 //   loop: control.poll(clock.now()); sleep until control.next_poll() or a connection is ready
@@ -44,6 +47,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/clock.h"
@@ -92,6 +96,8 @@ class Control {
 
   /// Reads, judges, writes. Time spent away from it is not counted against the peers.
   void poll(Time now);
+  /// The same, but reads only these of the connections: the others have nothing to be read.
+  void poll(Time now, std::span<sys::Connection* const> readable);
   /// When poll() has something to do even if no connection is ready.
   [[nodiscard]] Time next_poll() const noexcept;
 
@@ -136,17 +142,27 @@ class Control {
  private:
   struct Peer;
 
+  /// Before anything is read at that time.
+  void begin_poll(Time now);
+  /// Judges and writes.
+  void end_poll(Time now);
   void hear(Peer& peer, Time now);
   void handle(Peer& peer, const wire::FrameReader& frame);
-  void note_goodbye(const wire::Goodbye& goodbye, const Peer* from);
-  void tell(const wire::Departure& departure, const Peer* from);
-  void tell_departures();
+  void note(const wire::Departure& departure, const Peer& from);
+  void note_goodbye(int rank, std::uint64_t next);
+  void tell_departures(Time now);
   [[nodiscard]] std::optional<std::uint64_t> first_missed(int peer, std::uint64_t group) const;
   void compare_histories();
   void compare(int rank, const wire::Pulse& theirs);
   void judge_silence(Time now);
   void cut_off(Time now);
   [[nodiscard]] bool needed(const Peer& peer) const noexcept;
+  /// Null: no control peer.
+  [[nodiscard]] Peer* find(int rank) const noexcept;
+  /// Of rank 0: to a rank that is not its neighbour it sends every so many pulses only.
+  [[nodiscard]] int spacing_of_pulses(int from, int to) const noexcept;
+  /// Since when a pulse of that peer would be late.
+  [[nodiscard]] Time silent_since(const Peer& peer) const noexcept;
   void lose(Peer& peer, const std::string& how);
   [[nodiscard]] std::string name(const Peer& peer) const;
   void propose(const wire::Abort& abort, const Peer* from);
@@ -170,9 +186,16 @@ class Control {
   std::vector<std::string> names_;
   Timing timing_;
   std::function<void()> on_departure_;
-  std::vector<std::unique_ptr<Peer>> peers_;            // control peers, ascending
+  std::vector<std::unique_ptr<Peer>> peers_;  // control peers, ascending
+  std::unordered_map<const sys::Connection*, Peer*> by_connection_;
   std::unique_ptr<std::atomic<std::uint64_t>[]> left_;  // per rank; kHere until it leaves
   Departures departures_;
+  struct News {
+    wire::Departure departure;
+    const Peer* from;  // null: this rank
+  };
+  std::vector<News> news_;  // departures to be passed on
+  Time next_telling_{};
   std::vector<std::optional<wire::Pulse>>
       unchecked_;  // per rank: where it stands, not compared yet
   std::vector<std::optional<wire::Descriptor>> latest_;  // per rank: of its last pulse
@@ -181,6 +204,7 @@ class Control {
   Census census_;                     // rank 0's
   Time last_poll_{};
   Time next_pulse_{};
+  unsigned pulses_ = 0;
   bool started_ = false;
   bool cut_off_ = false;
   bool taken_up_ = false;  // what Failure::report got has been proposed

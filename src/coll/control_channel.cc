@@ -14,9 +14,8 @@ namespace {
 
 bool belongs_to_control(wire::FrameType type) {
   using wire::FrameType;
-  return type == FrameType::pulse || type == FrameType::abort || type == FrameType::goodbye ||
-         type == FrameType::departure || type == FrameType::standings ||
-         type == FrameType::positions || type == FrameType::notice;
+  return type == FrameType::pulse || type == FrameType::abort || type == FrameType::departures ||
+         type == FrameType::standings || type == FrameType::positions || type == FrameType::notice;
 }
 
 }  // namespace

@@ -14,6 +14,11 @@
 namespace lockstep::coll {
 namespace {
 
+/// Many peers are read together, so that their pulses do not wake the thread one by one.
+constexpr int kFewPeers = 16;
+constexpr Duration kPausePerPeer = std::chrono::microseconds(80);
+constexpr Duration kLongestPause = std::chrono::milliseconds(20);
+
 std::vector<sys::Connection*> borrowed(
     const std::vector<std::unique_ptr<sys::Connection>>& connections) {
   std::vector<sys::Connection*> pointers;
@@ -53,8 +58,9 @@ Presence::Presence(Setup setup)
                 .names = names(roster_),
                 .timing = setup.timing,
                 .on_departure = setup.wake}),
-      poller_(network_->poller()) {
-  failure_.listen({.reported = [this] { poller_->wake(); },
+      poller_(network_->poller()),
+      urgent_(network_->poller()) {
+  failure_.listen({.reported = [this] { wake(); },
                    .raised =
                        [this, wake = std::move(setup.wake)] {
                          wake();
@@ -93,26 +99,34 @@ void Presence::leave_group(std::uint64_t group, std::uint64_t next) noexcept {
   } catch (...) {
     failure_.report(Status::from_current_exception());  // or the others would wait in vain
   }
+  wake();
+}
+
+void Presence::wake() noexcept {
   poller_->wake();
+  urgent_->wake();
 }
 
 void Presence::leave() noexcept {
   leaving_.store(true);
-  poller_->wake();
+  wake();
   // Whoever joins anew wants to listen where we did.
   constexpr auto kMoment = std::chrono::milliseconds(500);
   closing_.wait([&] { return closed_.load(); }, Deadline::after(kMoment));
 }
 
 void Presence::close_doors() noexcept {
-  for (const auto& door : doors_) poller_->forget(door->listener());
+  for (const auto& door : doors_) {
+    poller_->forget(door->listener());
+    urgent_->forget(door->listener());
+  }
   doors_.clear();
   closed_.store(true);
   closing_.notify();
 }
 
 void Presence::run(const std::stop_token& stop) {
-  const std::stop_callback wake(stop, [this] { poller_->wake(); });
+  const std::stop_callback wake_up(stop, [this] { wake(); });
   struct Closing {
     Presence& presence;
     ~Closing() { presence.close_doors(); }
@@ -155,14 +169,19 @@ void Presence::shutdown_connections() noexcept {
 
 void Presence::serve(const std::stop_token& stop) {
   const MonotonicClock clock;
+  int peers = 0;
   for (const auto& connection : connections_) {
     if (!connection) continue;
+    ++peers;
     // A child that a rank has forked holds its sockets open, and would hide its death.
     connection->underlying().watch_peer();
     poller_->watch(*connection, sys::Poller::Interest::read);
   }
+  between_looks_ = peers < kFewPeers ? Duration{} : std::min(kLongestPause, peers * kPausePerPeer);
   bool left = false;
   std::optional<Time> give_up;
+  control_.poll(clock.now());  // reads what has come before
+  std::span<sys::Connection* const> readable;
   while (!stop.stop_requested()) {
     const Time now = clock.now();
     if (leaving_.load() && !left) {
@@ -170,7 +189,7 @@ void Presence::serve(const std::stop_token& stop) {
       close_doors();
       control_.goodbye(history_.latest().descriptor.sequence + 1);
     }
-    control_.poll(now);
+    control_.poll(now, readable);
     // Others may be at work for long: until all have left, this rank passes on what they say.
     if (left && !give_up && control_.has_said_all()) give_up = now + last_word_;
     if (give_up && (control_.may_leave() || now >= *give_up)) break;
@@ -178,6 +197,7 @@ void Presence::serve(const std::stop_token& stop) {
     if (give_up) next = std::min(next, *give_up);
     for (const auto& door : doors_) {
       while (auto visitor = door->next(now)) receive(std::move(*visitor));
+      (void)door->before_wait(*urgent_, now);
       next = std::min(next, door->before_wait(*poller_, now));
     }
     // A connection at its end is readable for ever: it must not keep the thread awake.
@@ -186,13 +206,24 @@ void Presence::serve(const std::stop_token& stop) {
       over_[peer] = true;
       poller_->forget(*connections_[peer]);
     }
-    (void)poller_->wait(Deadline::at(next));
+    readable = wait_until(next);
   }
   for (std::size_t peer = 0; peer < connections_.size(); ++peer) {
     if (connections_[peer] && !over_[peer]) poller_->forget(*connections_[peer]);
   }
   // The connections themselves are closed with the session, which the program may keep.
   shutdown_connections();
+}
+
+std::span<sys::Connection* const> Presence::wait_until(Time next) {
+  const MonotonicClock clock;
+  if (clock.now() < next_look_) {
+    const bool woken = urgent_->wait(Deadline::at(std::min(next, next_look_)));
+    if (woken || next <= next_look_) return {};
+  }
+  (void)poller_->wait(Deadline::at(next));
+  next_look_ = clock.now() + between_looks_;
+  return poller_->ready();
 }
 
 Status Presence::objection(const wire::Hello& hello) const {

@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <utility>
 #include <vector>
@@ -97,6 +98,10 @@ class Presence : public std::enable_shared_from_this<Presence> {
  private:
   void run(const std::stop_token& stop);
   void serve(const std::stop_token& stop);
+  /// Until something has to be done; which control connections can be read.
+  std::span<sys::Connection* const> wait_until(Time next);
+  /// Wakes the thread.
+  void wake() noexcept;
   /// The thread cannot go on: makes that the generation's end, as far as it still can.
   void end_generation(const Status& why, const std::stop_token& stop) noexcept;
   void close_doors() noexcept;
@@ -122,7 +127,11 @@ class Presence : public std::enable_shared_from_this<Presence> {
   transport::Failure failure_;
   transport::History history_;
   Control control_;
-  std::unique_ptr<sys::Poller> poller_;  // the thread's
+  // The thread's: everything it waits for, and what it waits for between two looks at the pulses.
+  std::unique_ptr<sys::Poller> poller_;
+  std::unique_ptr<sys::Poller> urgent_;
+  Duration between_looks_{};
+  Time next_look_{};
   std::atomic<bool> leaving_ = false;
   std::atomic<bool> closed_ = false;  // the doors
   Gate closing_;

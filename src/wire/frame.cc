@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cassert>
 #include <string>
+#include <tuple>
 
 #include "base/crc32c.h"
 #include "wire/bytes.h"
@@ -37,8 +38,6 @@ bool plausible(FrameType type, std::uint32_t length) noexcept {
       return length == kPulseBytes;
     case FrameType::abort:
       return length > 0 && length <= kMaxControlPayload;
-    case FrameType::goodbye:
-      return length == kGoodbyeBytes;
     case FrameType::hello:
       return length == sizeof(Hello);
     case FrameType::notice:
@@ -47,8 +46,8 @@ bool plausible(FrameType type, std::uint32_t length) noexcept {
     case FrameType::ready:
     case FrameType::accepted:
       return length == 0;
-    case FrameType::departure:
-      return length == kDepartureBytes;
+    case FrameType::departures:
+      return length > 0 && length <= kMaxControlPayload && length % sizeof(Departure) == 0;
     case FrameType::standings:
       return length >= sizeof(std::uint64_t) && length <= kMaxControlPayload &&
              length % sizeof(std::uint64_t) == 0;
@@ -135,26 +134,33 @@ Pulse decode_pulse(std::span<const std::byte, kPulseBytes> bytes) noexcept {
           .history = get<std::uint64_t>(bytes.data() + sizeof(Descriptor))};
 }
 
-void encode(const Goodbye& goodbye, std::span<std::byte, kGoodbyeBytes> into) noexcept {
-  put(into.data(), goodbye.rank);
-  put(into.data() + 4, goodbye.reserved);
-  put(into.data() + 8, goodbye.next);
-  encode(goodbye.last, into.subspan<16, kPulseBytes>());
-}
-
-Goodbye decode_goodbye(std::span<const std::byte, kGoodbyeBytes> bytes) noexcept {
-  return {.rank = get<std::int32_t>(bytes.data()),
-          .reserved = get<std::uint32_t>(bytes.data() + 4),
-          .next = get<std::uint64_t>(bytes.data() + 8),
-          .last = decode_pulse(bytes.subspan<16, kPulseBytes>())};
-}
-
-void encode(const Departure& departure, std::span<std::byte, kDepartureBytes> into) noexcept {
-  put(into.data(), departure);
-}
-
-Departure decode_departure(std::span<const std::byte, kDepartureBytes> bytes) noexcept {
-  return get<Departure>(bytes.data());
+std::vector<std::vector<std::byte>> encode(std::vector<Departure> departures) {
+  std::sort(departures.begin(), departures.end(), [](const Departure& a, const Departure& b) {
+    return std::tie(a.number, a.group, a.next, a.rank) <
+           std::tie(b.number, b.group, b.next, b.rank);
+  });
+  std::vector<Departure> entries;
+  for (const Departure& each : departures) {
+    if (!entries.empty()) {
+      Departure& last = entries.back();
+      const bool same =
+          last.number == each.number && last.group == each.group && last.next == each.next;
+      const auto behind = static_cast<std::int64_t>(last.rank) + last.more + 1;
+      if (same && each.more == 0 && each.rank == behind) {
+        ++last.more;
+        continue;
+      }
+    }
+    entries.push_back(each);
+  }
+  constexpr std::size_t kMost = kMaxControlPayload / sizeof(Departure);
+  std::vector<std::vector<std::byte>> payloads;
+  for (std::size_t at = 0; at < entries.size(); at += kMost) {
+    const auto part = std::span(entries).subspan(at, std::min(kMost, entries.size() - at));
+    const auto bytes = std::as_bytes(part);
+    payloads.emplace_back(bytes.begin(), bytes.end());
+  }
+  return payloads;
 }
 
 std::vector<std::byte> encode(const Standings& standings) {
@@ -210,9 +216,12 @@ Pulse FrameReader::pulse() const noexcept {
   return decode_pulse(payload().first<kPulseBytes>());
 }
 
-Departure FrameReader::departure() const noexcept {
-  assert(header_.type == FrameType::departure);
-  return decode_departure(payload().first<kDepartureBytes>());
+std::vector<Departure> FrameReader::departures() const {
+  assert(header_.type == FrameType::departures);
+  std::vector<Departure> departures(payload().size() / sizeof(Departure));
+  std::copy_n(payload().begin(), payload().size(),
+              std::as_writable_bytes(std::span(departures)).begin());
+  return departures;
 }
 
 Standings FrameReader::standings() const {
@@ -231,11 +240,6 @@ std::vector<Position> FrameReader::positions() const {
   std::copy_n(payload().begin(), payload().size(),
               std::as_writable_bytes(std::span(positions)).begin());
   return positions;
-}
-
-Goodbye FrameReader::goodbye() const noexcept {
-  assert(header_.type == FrameType::goodbye);
-  return decode_goodbye(payload().first<kGoodbyeBytes>());
 }
 
 }  // namespace lockstep::wire

@@ -38,15 +38,14 @@ enum class FrameType : std::uint8_t {
   data = 2,        // bytes of the operation announced last
   pulse = 3,       // Pulse: the sender is alive, and this is where it stands
   abort = 4,       // Abort: the generation is over, or should be
-  goodbye = 5,     // Goodbye: a rank leaves in good order
+  departures = 5,  // Departures: ranks have closed their sessions of groups
   hello = 6,       // Hello: who the sender is; the first frame of every connection
   notice = 7,      // text for the receiver's log, while ranks join
   ready = 8,       // nothing: the sender has all it needs, or all ranks have
-  departure = 9,   // Departure: a rank has closed its session of one group
+  accepted = 9,    // nothing: the sender has read the Hello and keeps the connection
   standings = 10,  // Standings: where the ranks stand in one group
   positions = 11,  // Position of the sender in each of its groups
-  accepted = 12,   // nothing: the sender has read the Hello and keeps the connection
-  members = 13,    // some rows of the roster (members.h), while ranks join
+  members = 12,    // some rows of the roster (members.h), while ranks join
 };
 inline constexpr FrameType kLastFrameType = FrameType::members;
 
@@ -76,26 +75,18 @@ struct Pulse {
   friend bool operator==(const Pulse&, const Pulse&) = default;
 };
 
-/// A rank that leaves, where it stood, and the first operation it takes no part in. Passed on by
-/// others, so it names the rank.
-struct Goodbye {
-  std::int32_t rank = -1;
-  std::uint32_t reserved = 0;
-  std::uint64_t next = 0;
-  Pulse last;
-  friend bool operator==(const Goodbye&, const Goodbye&) = default;
-};
-
 /// A rank that takes part in one group no more, and the first of the group's operations it misses.
 /// Passed on by others, so it names the rank.
 struct Departure {
   std::int32_t rank = -1;
-  std::uint32_t reserved = 0;
+  std::uint32_t more = 0;    // so many of the ranks after it have done the same
   std::uint64_t number = 0;  // of this rank's departures, from 1: what is not higher is known
-  std::uint64_t group = 0;
+  std::uint64_t group = 0;   // kAllGroups: it leaves the generation
   std::uint64_t next = 0;
   friend bool operator==(const Departure&, const Departure&) = default;
 };
+
+inline constexpr std::uint64_t kAllGroups = UINT64_MAX;
 
 /// The operation of a group that the sender has begun last; 0: none yet.
 struct Position {
@@ -113,9 +104,7 @@ struct Standings {
 /// Of a rank that is not in the group, or has not spoken of it.
 inline constexpr std::uint64_t kNoPosition = UINT64_MAX;
 
-inline constexpr std::size_t kDepartureBytes = 32;
 inline constexpr std::size_t kPulseBytes = sizeof(Descriptor) + 8;
-inline constexpr std::size_t kGoodbyeBytes = 16 + kPulseBytes;
 
 /// Of frames. Other versions may have other headers, but begin with the same magic and their number.
 inline constexpr std::uint8_t kFrameVersion = 2;
@@ -135,11 +124,10 @@ void encode(const Descriptor& descriptor, std::span<std::byte, sizeof(Descriptor
 Descriptor decode_descriptor(std::span<const std::byte, sizeof(Descriptor)> bytes) noexcept;
 void encode(const Pulse& pulse, std::span<std::byte, kPulseBytes> into) noexcept;
 Pulse decode_pulse(std::span<const std::byte, kPulseBytes> bytes) noexcept;
-void encode(const Goodbye& goodbye, std::span<std::byte, kGoodbyeBytes> into) noexcept;
-Goodbye decode_goodbye(std::span<const std::byte, kGoodbyeBytes> bytes) noexcept;
-void encode(const Departure& departure, std::span<std::byte, kDepartureBytes> into) noexcept;
-Departure decode_departure(std::span<const std::byte, kDepartureBytes> bytes) noexcept;
 
+/// The payloads of as many frames as it takes. Ranks that have done the same become one entry; the
+/// departures of each rank stay in the order of their numbers.
+std::vector<std::vector<std::byte>> encode(std::vector<Departure> departures);
 /// The payload of a frame; ranks or groups beyond what fits are left out.
 std::vector<std::byte> encode(const Standings& standings);
 std::vector<std::byte> encode(std::span<const Position> positions);
@@ -169,8 +157,7 @@ class FrameReader {
   /// For a frame of that type: its payload has the right size, next() has seen to it.
   [[nodiscard]] Descriptor descriptor() const noexcept;
   [[nodiscard]] Pulse pulse() const noexcept;
-  [[nodiscard]] Goodbye goodbye() const noexcept;
-  [[nodiscard]] Departure departure() const noexcept;
+  [[nodiscard]] std::vector<Departure> departures() const;
   [[nodiscard]] Standings standings() const;
   [[nodiscard]] std::vector<Position> positions() const;
   [[nodiscard]] const Status& error() const noexcept { return error_; }

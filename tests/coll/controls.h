@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -51,6 +52,13 @@ class Controls : public testing::Test {
       const auto peers = control_peers(low, size);
       return std::find(peers.begin(), peers.end(), high) != peers.end();
     });
+    if (wrap_) {
+      for (int rank = 0; rank < size; ++rank) {
+        for (auto& connection : mesh_[static_cast<std::size_t>(rank)]) {
+          if (connection) connection = wrap_(rank, std::move(connection));
+        }
+      }
+    }
     set_log_sink([this](LogLevel level, std::string_view text) {
       if (level == LogLevel::warning) warnings_.emplace_back(text);
       if (level == LogLevel::error) errors_.emplace_back(text);
@@ -70,7 +78,7 @@ class Controls : public testing::Test {
   Rank& rank(int number) { return *ranks_[static_cast<std::size_t>(number)]; }
   int size() const { return static_cast<int>(ranks_.size()); }
 
-  /// Polls every rank once a millisecond of virtual time, as a thread would when woken.
+  /// Polls every rank once a step of virtual time, as a thread would when woken.
   void run(Duration span) {
     const Time end = world_->now() + span;
     while (world_->now() < end) {
@@ -79,7 +87,7 @@ class Controls : public testing::Test {
         r->control->poll(world_->now());
         if (!r->failed_at && r->failure.raised()) r->failed_at = world_->now();
       }
-      world_->run_for(std::chrono::milliseconds(1));
+      world_->run_for(step_);
     }
   }
   void kill(int number) {
@@ -119,6 +127,9 @@ class Controls : public testing::Test {
     }
   }
 
+  Duration step_ = std::chrono::milliseconds(1);
+  /// If set: what each rank gets in the place of a connection.
+  std::function<std::unique_ptr<sys::Connection>(int rank, std::unique_ptr<sys::Connection>)> wrap_;
   std::unique_ptr<sim::World> world_;
   std::unique_ptr<sim::Network> network_;
   simulated::Mesh mesh_;

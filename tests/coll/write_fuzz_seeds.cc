@@ -85,15 +85,13 @@ Bytes abort_frame() {
 
 void write_frames(const std::string& tests) {
   const Seeds seeds(tests, "wire", "frame");
-  wire::Goodbye goodbye;
-  goodbye.rank = 1;
-  goodbye.next = 8;
-  goodbye.last = pulse();
   const Bytes operation = as_frame<sizeof(wire::Descriptor)>(FrameType::operation, pulse().latest);
   const Bytes data = frame(FrameType::data, text("0123456789abcdef"));
   seeds.add("operation-and-data", {15}, joined({operation, data}));
   seeds.add("pulse", {63}, as_frame<wire::kPulseBytes>(FrameType::pulse, pulse()));
-  seeds.add("goodbye", {63}, as_frame<wire::kGoodbyeBytes>(FrameType::goodbye, goodbye));
+  const auto departures = wire::encode(
+      {wire::Departure{.rank = 1, .more = 2, .number = 1, .group = wire::kAllGroups, .next = 8}});
+  seeds.add("departures", {63}, frame(FrameType::departures, departures.front()));
   seeds.add("abort", {31}, abort_frame());
   seeds.add("hello-then-ready", {7}, joined({good_greeting(), frame(FrameType::ready, {})}));
   seeds.add("notice", {0}, frame(FrameType::notice, text("rank 1 is missing")));

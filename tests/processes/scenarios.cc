@@ -405,6 +405,9 @@ void play(Session& group, const std::string& scenario) {
     idle(group, next(0.0));
     group.barrier();
     say("done");
+  } else if (name == "rest") {
+    say("resting");
+    std::this_thread::sleep_for(std::chrono::duration<double>(next(0.0)));
   } else if (name == "share") {
     share(group, next(std::size_t{0}));
   } else if (name == "splits") {

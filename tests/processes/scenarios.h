@@ -7,6 +7,7 @@
 //   train STEPS COUNT                 a fixed number of steps that build on each other; when each
 //                                     was done, and a digest of the result
 //   idle SECONDS                      joins and only looks whether all is well
+//   rest SECONDS                      joins and does nothing
 //   share BYTES                       every two ranks exchange so many; how much of the host's
 //                                     shared memory this one has used
 //   splits ROUNDS [keep]              splits, sends a message in the subgroup and closes it, again

@@ -27,15 +27,13 @@ std::uint32_t length_for(FrameType type, std::uint32_t any) {
       return sizeof(Descriptor);
     case FrameType::pulse:
       return kPulseBytes;
-    case FrameType::goodbye:
-      return kGoodbyeBytes;
     case FrameType::hello:
       return sizeof(Hello);
     case FrameType::ready:
     case FrameType::accepted:
       return 0;
-    case FrameType::departure:
-      return kDepartureBytes;
+    case FrameType::departures:
+      return static_cast<std::uint32_t>(sizeof(Departure)) * (1 + any % 128);
     case FrameType::standings:
       return 8 * (1 + any % 512);
     case FrameType::positions:
@@ -86,9 +84,6 @@ void look_at(const FrameReader& reader) {
     case FrameType::pulse:
       expect_printable(describe(reader.pulse().latest));
       break;
-    case FrameType::goodbye:
-      expect_printable(describe(reader.goodbye().last.latest));
-      break;
     case FrameType::hello: {
       Hello hello;
       if (decode(reader.payload().first<sizeof(Hello)>(), hello).ok()) {
@@ -104,8 +99,8 @@ void look_at(const FrameReader& reader) {
       }
       break;
     }
-    case FrameType::departure:
-      (void)reader.departure();
+    case FrameType::departures:
+      if (reader.departures().size() != reader.payload().size() / sizeof(Departure)) std::abort();
       break;
     case FrameType::standings:
       if (reader.standings().begun.size() != reader.payload().size() / 8 - 1) std::abort();

@@ -43,6 +43,7 @@ Descriptor sample_descriptor() {
 }
 
 constexpr Departure kDeparture{.rank = 2, .number = 5, .group = UINT64_MAX - 1, .next = 7};
+constexpr Departure kGoodbye{.rank = 4, .number = 6, .group = kAllGroups, .next = 10};
 
 /// A frame of generation 3.
 void append(Bytes& stream, FrameType type, std::uint64_t sequence,
@@ -64,7 +65,7 @@ Bytes operation_frame(Check check) {
   return stream;
 }
 
-/// An operation, a data frame of 5 bytes, a pulse, a goodbye, a departure.
+/// An operation, a data frame of 5 bytes, a pulse, departures.
 Bytes sample_stream(Check check) {
   Bytes stream = operation_frame(check);
   Bytes data;
@@ -73,13 +74,7 @@ Bytes sample_stream(Check check) {
   std::array<std::byte, kPulseBytes> pulse;
   encode(Pulse{.latest = sample_descriptor(), .history = 77}, pulse);
   append(stream, FrameType::pulse, 0, pulse, check);
-  std::array<std::byte, kGoodbyeBytes> goodbye;
-  encode(Goodbye{.rank = 4, .next = 10, .last = {.latest = sample_descriptor(), .history = 77}},
-         goodbye);
-  append(stream, FrameType::goodbye, 0, goodbye, check);
-  std::array<std::byte, kDepartureBytes> departure;
-  encode(kDeparture, departure);
-  append(stream, FrameType::departure, 0, departure, check);
+  append(stream, FrameType::departures, 0, encode({kDeparture, kGoodbye}).front(), check);
   return stream;
 }
 
@@ -115,20 +110,53 @@ void read_sample_in_pieces_of(std::size_t piece, Check check) {
         EXPECT_EQ(reader.descriptor(), sample_descriptor());
       } else if (reader.header().type == FrameType::pulse) {
         EXPECT_EQ(reader.pulse(), (Pulse{.latest = sample_descriptor(), .history = 77}));
-      } else if (reader.header().type == FrameType::departure) {
-        EXPECT_EQ(reader.departure(), kDeparture);
       } else {
-        EXPECT_EQ(reader.goodbye().rank, 4);
-        EXPECT_EQ(reader.goodbye().next, 10U);
-        EXPECT_EQ(reader.goodbye().last.history, 77U);
+        EXPECT_EQ(reader.departures(), (std::vector{kDeparture, kGoodbye}));
       }
     }
   }
   EXPECT_EQ(seen, (std::vector{FrameType::operation, FrameType::data, FrameType::pulse,
-                               FrameType::goodbye, FrameType::departure}));
+                               FrameType::departures}));
   EXPECT_EQ(data.size(), 5U);
   EXPECT_EQ(data.front(), std::byte{0xA0});
   EXPECT_EQ(data.back(), std::byte{0xA4});
+}
+
+TEST(Departures, RanksThatHaveDoneTheSameAreOneEntry) {
+  std::vector<Departure> departures;
+  for (const int rank : {5, 3, 4, 9}) {
+    departures.push_back({.rank = rank, .number = 1, .group = 0, .next = 8});
+    departures.push_back({.rank = rank, .number = 2, .group = kAllGroups, .next = 8});
+  }
+  departures.push_back({.rank = 6, .number = 1, .group = 0, .next = 9});
+  const auto payloads = encode(departures);
+  ASSERT_EQ(payloads.size(), 1U);
+  Bytes stream;
+  append(stream, FrameType::departures, 0, payloads.front(), Check::none);
+  FrameReader reader;
+  std::span<const std::byte> bytes = stream;
+  ASSERT_EQ(reader.next(bytes), FrameReader::Event::frame);
+  EXPECT_EQ(reader.departures(),
+            (std::vector<Departure>{
+                {.rank = 3, .more = 2, .number = 1, .group = 0, .next = 8},
+                {.rank = 9, .more = 0, .number = 1, .group = 0, .next = 8},
+                {.rank = 6, .more = 0, .number = 1, .group = 0, .next = 9},
+                {.rank = 3, .more = 2, .number = 2, .group = kAllGroups, .next = 8},
+                {.rank = 9, .more = 0, .number = 2, .group = kAllGroups, .next = 8}}));
+}
+
+TEST(Departures, AreSentInAsManyFramesAsTheyNeed) {
+  std::vector<Departure> departures;
+  for (int rank = 0; rank < 1000; ++rank) {
+    departures.push_back(
+        {.rank = rank, .number = 1, .group = static_cast<std::uint64_t>(rank), .next = 8});
+  }
+  std::size_t bytes = 0;
+  for (const auto& payload : encode(departures)) {
+    EXPECT_LE(payload.size(), kMaxControlPayload);
+    bytes += payload.size();
+  }
+  EXPECT_EQ(bytes, 1000 * sizeof(Departure));
 }
 
 TEST(FrameReader, ReadsPiecesOfAnySize) {
@@ -271,8 +299,9 @@ TEST(Frame, LengthsAreBoundedByType) {
   EXPECT_FALSE(accepts(FrameType::abort, kMaxControlPayload + 1));
   EXPECT_FALSE(accepts(FrameType::abort, 0));
   EXPECT_FALSE(accepts(FrameType::pulse, 0));
-  EXPECT_FALSE(accepts(FrameType::goodbye, kGoodbyeBytes - 1));
-  EXPECT_FALSE(accepts(FrameType::departure, kDepartureBytes + 1));
+  EXPECT_FALSE(accepts(FrameType::departures, 0));
+  EXPECT_FALSE(accepts(FrameType::departures, kMaxControlPayload + sizeof(Departure)));
+  EXPECT_FALSE(accepts(FrameType::departures, sizeof(Departure) + 1));
   EXPECT_TRUE(accepts(FrameType::standings, kMaxControlPayload));
   EXPECT_FALSE(accepts(FrameType::standings, kMaxControlPayload + 8));
   EXPECT_FALSE(accepts(FrameType::standings, 12));
