@@ -17,8 +17,8 @@
 #include "base/env.h"
 #include "base/gate.h"
 #include "base/mutex.h"
-#include "base/thread_scheduler.h"
 #include "base/thread.h"
+#include "base/thread_scheduler.h"
 
 namespace lockstep {
 namespace {

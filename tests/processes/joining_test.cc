@@ -329,8 +329,7 @@ TEST(JoiningOnOneHost, ARankTwiceWithoutAddresses) {
   EXPECT_EQ(refused.kind, "ConfigError") << outcomes[1].text << outcomes[2].text;
   EXPECT_THAT(refused.message,
               AllOf(HasSubstr("has joined already as pid"), HasSubstr("started 20"),
-                    HasSubstr("a second process claims it: pid"),
-                    HasSubstr("LOCKSTEP_PORT_BASE")));
+                    HasSubstr("a second process claims it: pid"), HasSubstr("LOCKSTEP_PORT_BASE")));
   EXPECT_THAT(outcomes[first ? 2 : 1].text, HasSubstr("a second process claims it: pid"))
       << "the first one is told, too";
   EXPECT_THAT(verdict_of(outcomes[0]).message, AllOf(HasSubstr("rank 2"), HasSubstr("refused")));
@@ -591,9 +590,8 @@ TEST(Ports, C12TakenPort) {
       {.ranks = 2, .wire = Wire::tcp, .addresses = {names.addresses()[0], listener->address()}});
   const Verdict verdict = verdict_of(outcomes[1]);
   EXPECT_EQ(verdict.kind, "SystemError");
-  EXPECT_THAT(verdict.message,
-              AllOf(HasSubstr("cannot listen at " + listener->address()), HasSubstr("in use"),
-                    HasSubstr("LOCKSTEP_PORT_BASE")));
+  EXPECT_THAT(verdict.message, AllOf(HasSubstr("cannot listen at " + listener->address()),
+                                     HasSubstr("in use"), HasSubstr("LOCKSTEP_PORT_BASE")));
   EXPECT_THAT(verdict_of(outcomes[0]).message, HasSubstr("rank 1"));
 }
 
