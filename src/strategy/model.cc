@@ -102,6 +102,7 @@ void take_from_chief(Strategy& strategy, torch::nn::Module& first) {
 
 void sync_parameters(StrategyCore& core, const std::vector<torch::nn::Module*>& copies, Here here) {
   const CrossEntry entry(core, "sync_parameters", here);
+  const Turn turn(core);
   const Named first = copies.front()->named_parameters();
   take_from_chief(core, {first}, "sync_parameters: the parameters of the net");
   for (std::size_t i = 1; i < copies.size(); ++i) {
@@ -135,6 +136,7 @@ void require_equal_copies(Strategy& strategy, const std::vector<torch::nn::Modul
 void sync_buffers(StrategyCore& core, const std::vector<torch::nn::Module*>& copies, BufferSync how,
                   Here here) {
   const CrossEntry entry(core, "sync_buffers", here);
+  const Turn turn(core);
   const at::NoGradGuard not_recorded;
   std::vector<Named> buffers;
   for (const torch::nn::Module* module : copies) buffers.push_back(module->named_buffers());

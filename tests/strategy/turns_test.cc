@@ -136,6 +136,47 @@ TEST(Run, TwoThreadsTrainOnOneReplica) {
   EXPECT_EQ(number(w.read().sum()), 64 * 400);
 }
 
+struct WithBufferImpl : torch::nn::Module {
+  WithBufferImpl() {
+    weight = register_parameter("weight", torch::zeros({64}));
+    seen = register_buffer("seen", torch::zeros({64}));
+  }
+  Tensor weight;
+  Tensor seen;
+};
+TORCH_MODULE(WithBuffer);
+
+/// What a step writes to its copy of a net stays until the step is over.
+TEST(Model, CopiesAreMadeEqualBetweenTheStepsOfOtherThreads) {
+  MirroredStrategy strategy(cpus(2));
+  const auto scope = strategy.scope();
+  const auto net = strategy.create<WithBuffer>();
+  std::atomic<bool> overwritten = false;
+  std::atomic<bool> done = false;
+  const auto step = [&](ReplicaContext& replica, WithBuffer& own) {
+    const torch::NoGradGuard not_recorded;
+    const int mine = 1 + replica.replica_id_in_sync_group();
+    own->weight.fill_(mine);
+    own->seen.fill_(mine);
+    for (int k = 0; k < 100; ++k) std::this_thread::yield();
+    if (number(own->weight.min()) != mine || number(own->weight.max()) != mine ||
+        number(own->seen.min()) != mine || number(own->seen.max()) != mine) {
+      overwritten = true;
+    }
+  };
+  std::thread other([&] {
+    while (!done) {
+      net.sync_parameters();
+      net.sync_buffers();
+      net.sync_buffers(BufferSync::mean);
+    }
+  });
+  for (int i = 0; i < 50; ++i) strategy.run(step, net);
+  done = true;
+  other.join();
+  EXPECT_FALSE(overwritten);
+}
+
 TEST(Run, TheDefaultStrategyIsConcurrent) {
   std::atomic<int> inside = 0;
   const auto step = [&] {
