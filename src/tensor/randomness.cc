@@ -120,12 +120,12 @@ std::uint64_t splitmix64(std::uint64_t x) noexcept {
 
 }  // namespace
 
-std::uint64_t replica_seed(std::uint64_t seed, int replica) noexcept {
-  return splitmix64(splitmix64(seed) + static_cast<std::uint64_t>(replica));
+std::uint64_t mixed_seed(std::uint64_t seed, std::int64_t number) noexcept {
+  return splitmix64(splitmix64(seed) + static_cast<std::uint64_t>(number));
 }
 
 ReplicaGenerator::ReplicaGenerator(std::uint64_t seed, int replica)
-    : replica_(replica), generator_(at::detail::createCPUGenerator(replica_seed(seed, replica))) {
+    : replica_(replica), generator_(at::detail::createCPUGenerator(mixed_seed(seed, replica))) {
   if (!kAtLoad) ensure_registered();
   static const bool told = [] {
     if (!replace_default_generator()) {
@@ -141,7 +141,7 @@ ReplicaGenerator::ReplicaGenerator(std::uint64_t seed, int replica)
 
 void ReplicaGenerator::reseed(std::uint64_t seed) {
   const std::lock_guard lock(generator_.mutex());
-  generator_.set_current_seed(replica_seed(seed, replica_));
+  generator_.set_current_seed(mixed_seed(seed, replica_));
 }
 
 Tensor ReplicaGenerator::state() const { return generator_.get_state(); }

@@ -78,7 +78,8 @@ class ReplicaGenerator {
 /// Sets what get_state() of a generator gave; InvalidUsage for anything else.
 void set_generator_state(at::Generator generator, const Tensor& state);
 
-/// The seed of a replica's generator: both numbers, well mixed.
-std::uint64_t replica_seed(std::uint64_t seed, int replica) noexcept;
+/// Both numbers, well mixed: other pairs give other seeds. A replica's generator has that of its
+/// seed and its number.
+std::uint64_t mixed_seed(std::uint64_t seed, std::int64_t number) noexcept;
 
 }  // namespace lockstep::tensor

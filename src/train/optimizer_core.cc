@@ -126,7 +126,8 @@ tensor::ReplicaGenerator* OptimizerCore::step_generator(int index) {
   if (!generator) {
     generator = std::make_unique<tensor::ReplicaGenerator>(strategy_->seed(), stream);
   }
-  generator->reseed(strategy_->seed() + static_cast<std::uint64_t>(iterations()));
+  // Not their sum: the next step would draw what a strategy of the next seed draws in this one.
+  generator->reseed(tensor::mixed_seed(strategy_->seed(), iterations()));
   return generator.get();
 }
 

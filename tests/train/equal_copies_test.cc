@@ -174,7 +174,9 @@ TEST(OwnOptimizer, TheSeedAndTheIterationsDecideItsNoise) {
     EXPECT_FALSE(first.equal(second));
     strategy.manual_seed(8);
     own.set_iterations(0);
-    EXPECT_FALSE(step().equal(first)) << "of another seed";
+    const Tensor other = step();
+    EXPECT_FALSE(other.equal(first)) << "of another seed";
+    EXPECT_FALSE(other.equal(second)) << "seed and iterations have the same sum";
     strategy.manual_seed(7);
     own.set_iterations(0);
     EXPECT_TRUE(step().equal(first));
