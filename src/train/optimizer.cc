@@ -7,7 +7,6 @@
 #include "base/type_name.h"
 #include "train/given_gradients.h"
 #include "train/optimizer_core.h"
-#include "train/step_scale.h"
 
 namespace lockstep {
 
@@ -78,7 +77,7 @@ StepResult Optimizer::apply(ReplicaContext& replica, const ApplyOptions& options
   const detail::Verb verb("apply", here);
   const std::optional<std::int64_t> batch = replica.state().global_batch_size;
   replica.merge_at(here, [core = core_.get(), &options, batch, here](Strategy&) {
-    core->reduce_gradients(here, train::describe_scale(core->optimizer(0), options, batch));
+    core->reduce_gradients(here, core->describe_scale(options, batch));
     core->step(options);
   });
   return core_->result();  // which stays until all replicas meet again
@@ -112,7 +111,7 @@ Tensor Optimizer::apply(ReplicaContext& replica, const std::function<Tensor()>& 
     const detail::Verb verb("apply", here);
     const std::optional<std::int64_t> batch = replica.state().global_batch_size;
     replica.merge_at(here, [core = core_.get(), batch, here](Strategy&) {
-      core->reduce_gradients(here, train::describe_scale(core->optimizer(0), {}, batch));
+      core->reduce_gradients(here, core->describe_scale({}, batch));
       core->bind_own_gradients();
       core->require_finite(OptimizerCore::When::in_step);
     });

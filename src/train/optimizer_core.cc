@@ -43,11 +43,14 @@ OptimizerCore::OptimizerCore(Strategy& strategy, std::vector<ParameterGroup> gro
       options_(checked(options)),
       parameters_(train::collect_parameters(*strategy_, groups_)),
       copies_(make_copies()),
+      made_options_(optimizer(0)),
       fixed_(*strategy_, parameters_),
       written_(*strategy_, parameters_),
       finite_(*strategy_, parameters_, options_.non_finite),
-      arrivals_(parameters_.tensors.size(), train::Arrivals(parameters_.variables.size())),
-      watches_(parameters_.tensors.begin(), parameters_.tensors.end()) {
+      arrivals_(parameters_.tensors.size(), train::Arrivals(parameters_.variables.size())) {
+  for (int c = 0; c < copies(); ++c) {
+    watches_.emplace_back(parameters_.tensors[static_cast<std::size_t>(c)], optimizer(c));
+  }
   for (const Copy& each : copies_) fixed_.add_groups_of(*each.optimizer);
   copy_per_replica_ =
       copies() == strategy_->replicas() &&
@@ -131,14 +134,19 @@ tensor::ReplicaGenerator* OptimizerCore::step_generator(int index) {
   return generator.get();
 }
 
-void OptimizerCore::require_same_rates() const {
+void OptimizerCore::require_same_options() const {
   std::vector<const torch::optim::Optimizer*> each;
   for (int c = 0; c < copies(); ++c) each.push_back(&optimizer(c));
-  train::require_same_rates(each, strategy_->first_replica());
+  train::require_same_options(each, strategy_->first_replica());
+}
+
+std::string OptimizerCore::describe_scale(const ApplyOptions& options,
+                                          std::optional<std::int64_t> global_batch_size) const {
+  return train::describe_scale(optimizer(0), made_options_, options, global_batch_size);
 }
 
 void OptimizerCore::reduce_gradients(Here here, std::string scale) {
-  require_same_rates();
+  require_same_options();
   train::Gathered gathered;
   gathered.here = here;
   gathered.scale = std::move(scale);
@@ -289,18 +297,28 @@ void OptimizerCore::require_finite(When when) {
 
 void OptimizerCore::take_step(Bound bound) {
   if (bound == Bound::yes) separate_gradients();
-  on_copies([&](int c) {
-    if (bound == Bound::no) exchange_->bind(c);
-    if (!train::step_in_one_pass(optimizer(c))) {
-      std::optional<tensor::ReplicaGenerator::Scope> random;
-      if (tensor::ReplicaGenerator* generator = step_generator(c)) random.emplace(*generator);
-      optimizer(c).step();
-    }
-    clear_gradients(c);
-    watch(c).begin();
-  });
+  try {
+    on_copies([&](int c) {
+      if (bound == Bound::no) exchange_->bind(c);
+      step_copy(c);
+      clear_gradients(c);
+      watch(c).begin();
+    });
+  } catch (...) {
+    // Another copy may have stepped, so all are compared before the next step.
+    for (train::ParameterWatch& each : watches_) each.note_failed_step();
+    clear_gradients();
+    throw;
+  }
   exchange_->release();
   count_step();
+}
+
+void OptimizerCore::step_copy(int copy) {
+  if (train::step_in_one_pass(optimizer(copy))) return;
+  std::optional<tensor::ReplicaGenerator::Scope> random;
+  if (tensor::ReplicaGenerator* generator = step_generator(copy)) random.emplace(*generator);
+  optimizer(copy).step();
 }
 
 void OptimizerCore::count_step() {
@@ -342,7 +360,7 @@ void OptimizerCore::distributed_apply(const ReplicaGradientsAndVariables& pairs,
                                       const ApplyOptions& options) {
   const std::vector<int> numbers = train::parameter_numbers_of(pairs, parameters_);
   for (int c = 0; c < copies(); ++c) fixed_.require_same_groups(c, optimizer(c), type_);
-  require_same_rates();
+  require_same_options();
   discard();  // the step uses only the gradients given here
   require_equal_if_changed(options);
   for (std::size_t i = 0; i < pairs.size(); ++i) {
@@ -369,8 +387,7 @@ void OptimizerCore::require_equal_if_changed(const ApplyOptions& options) {
       std::count_if(watches_.begin(), watches_.end(),
                     [](const train::ParameterWatch& each) { return each.has_changed(); });
   if (Workers* workers = strategy_->workers()) {
-    workers->sum(std::span(&changed, 1),
-                 "changed parameters, " + train::describe_scale(optimizer(0), options, {}));
+    workers->sum(std::span(&changed, 1), "changed parameters, " + describe_scale(options, {}));
   }
   if (changed > 0) check_parameters(Compare::changed);
 }

@@ -33,6 +33,7 @@
 #include "train/fixed_properties.h"
 #include "train/gradient_exchange.h"
 #include "train/gradient_hooks.h"
+#include "train/optimizer_options.h"
 #include "train/optimizer_sharing.h"
 #include "train/parameter_watch.h"
 #include "train/written_gradients.h"
@@ -60,6 +61,9 @@ class OptimizerCore {
     return is_copy_per_replica() ? replica : 0;
   }
   [[nodiscard]] const train::Parameters& parameters() const noexcept { return parameters_; }
+  /// What scales a step of these options (step_scale.h).
+  [[nodiscard]] std::string describe_scale(const ApplyOptions& options,
+                                           std::optional<std::int64_t> global_batch_size) const;
   [[nodiscard]] const GradientOptions& options() const noexcept { return options_; }
   [[nodiscard]] std::int64_t iterations() const noexcept { return iterations_.load(); }
   [[nodiscard]] std::int64_t skipped() const noexcept { return skipped_.load(); }
@@ -134,7 +138,11 @@ class OptimizerCore {
   [[nodiscard]] train::WrittenGradients::Sent when_sent() const;
   void report_change(int replica);
   void require_equal_if_changed(const ApplyOptions& options);
-  void require_same_rates() const;
+  void require_same_options() const;
+  [[nodiscard]] std::vector<std::int64_t> gathered_digests(
+      const std::function<std::int64_t(int copy, int parameter)>& digest, const char* what);
+  void compare_parameters(Compare why);
+  void compare_states();
   void bind_gradients();
   void separate_gradients();
   [[nodiscard]] GradientsAndVariables sums() const;
@@ -149,6 +157,7 @@ class OptimizerCore {
   [[nodiscard]] Look look_at_sums(const ApplyOptions& options);
   enum class Bound { no, yes };  // whether `.grad` is the sum already
   void take_step(Bound bound);
+  void step_copy(int copy);
 
   std::int64_t equal_after_ = 0;  // steps after which the parameters were last compared
   std::shared_ptr<StrategyCore> strategy_;
@@ -162,6 +171,7 @@ class OptimizerCore {
   bool is_torchs_own_ = false;  // its steps draw no random numbers and do not write to `.grad`
   StepResult result_;
   std::vector<Copy> copies_;
+  train::MadeOptions made_options_;
   train::FixedProperties fixed_;
   train::WrittenGradients written_;
   train::FiniteCheck finite_;

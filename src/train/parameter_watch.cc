@@ -5,6 +5,8 @@ namespace lockstep::train {
 void ParameterWatch::begin() {
   seen_.clear();
   for (const Tensor& parameter : parameters_) seen_.push_back(look_at(parameter));
+  state_.begin();
+  step_failed_ = false;
 }
 
 void ParameterWatch::accept(int parameter) {
@@ -16,7 +18,7 @@ bool ParameterWatch::has_changed() const {
   for (std::size_t i = 0; i < seen_.size(); ++i) {
     if (look_at(parameters_[i]) != seen_[i]) return true;
   }
-  return false;
+  return step_failed_ || state_.has_changed();
 }
 
 void ParameterWatch::end_evaluations() {

@@ -1,6 +1,7 @@
 // ParameterWatch: finds out whether something other than the optimizer has changed the parameters
-// of one copy since its last step. A change is a write to a parameter, or new memory for it
-// (torch::load, Module::to). A write through data() counts no version and is not seen.
+// of one copy, or what the optimizer keeps for them, since its last step. A change is a write to a
+// parameter, or new memory for it (torch::load, Module::to). A write through data() counts no
+// version and is not seen.
 //
 // The workers learn of a change with the gradients of a step:
 //   1. begin()             the optimizer has stepped; later changes count
@@ -15,16 +16,21 @@
 #include <vector>
 
 #include "lockstep/tensor.h"
+#include "train/optimizer_state.h"
 
 namespace lockstep::train {
 
 class ParameterWatch {
  public:
-  /// The parameters of the copy, which outlive this. Without begin() nothing counts as changed.
-  explicit ParameterWatch(const std::vector<Tensor>& parameters) : parameters_(parameters) {}
+  /// The parameters of the copy and its optimizer, which outlive this. Without begin() nothing
+  /// counts as changed.
+  ParameterWatch(const std::vector<Tensor>& parameters, const torch::optim::Optimizer& optimizer)
+      : parameters_(parameters), state_(optimizer) {}
 
   /// Accepts all parameters as they are.
   void begin();
+  /// A step has failed: nobody knows which copies have taken it. Counts as a change.
+  void note_failed_step() noexcept { step_failed_ = true; }
   /// Accepts this parameter as it is: another optimizer has stepped it.
   void accept(int parameter);
   [[nodiscard]] bool has_changed() const;
@@ -51,7 +57,9 @@ class ParameterWatch {
   static Look look_at(const Tensor& parameter);
 
   const std::vector<Tensor>& parameters_;
-  std::vector<Look> seen_;   // by parameter
+  StateWatch state_;
+  std::vector<Look> seen_;  // by parameter
+  bool step_failed_ = false;
   bool evaluating_ = false;  // the optimizer itself changes the parameters
   bool reported_ = false;    // this step reports a change
   bool late_ = false;        // a change came after the report of the last step

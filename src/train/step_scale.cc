@@ -26,9 +26,31 @@ std::string rates_of(const torch::optim::Optimizer& optimizer) {
   return fmt::format("{}", fmt::join(rates, " "));
 }
 
+[[noreturn]] void throw_other_options(int replica, const torch::optim::Optimizer& own,
+                                      int first_replica, const torch::optim::Optimizer& first,
+                                      std::size_t group) {
+  const std::vector<OptionValue> values = values_of(own.param_groups()[group].options());
+  const std::vector<OptionValue> firsts = values_of(first.param_groups()[group].options());
+  std::size_t i = 0;
+  while (i + 1 < values.size() && values[i].value == firsts[i].value) ++i;
+  const bool is_rate = i == 0;
+  throw InvalidUsage(
+      fmt::format(
+          "apply: replica {} has {} {}, and replica {} has {}: it was set on local() of one "
+          "replica only. {}et it on every replica",
+          replica,
+          is_rate ? "the learning rate"
+                  : fmt::format("another {} (group {}):", values[i].name, group),
+          is_rate ? rates_of(own) : values[i].value, first_replica,
+          is_rate ? rates_of(first) : firsts[i].value,
+          is_rate ? "Use set_learning_rate() or scheduler() of the optimizer, or s" : "S"),
+      Code::failed_precondition);
+}
+
 }  // namespace
 
-std::string describe_scale(const torch::optim::Optimizer& optimizer, const ApplyOptions& options,
+std::string describe_scale(const torch::optim::Optimizer& optimizer, const MadeOptions& made,
+                           const ApplyOptions& options,
                            std::optional<std::int64_t> global_batch_size) {
   std::string text;
   if (options.clip_global_norm) {
@@ -38,29 +60,25 @@ std::string describe_scale(const torch::optim::Optimizer& optimizer, const Apply
   if (global_batch_size) add(text, fmt::format("batch {}", *global_batch_size));
   // The options of an optimizer of the user's own need not have a rate.
   if (is_torchs_own(optimizer)) add(text, fmt::format("lr {}", rates_of(optimizer)));
+  if (const std::string changed = made.changed(optimizer); !changed.empty()) add(text, changed);
   return text;
 }
 
-void require_same_rates(const std::vector<const torch::optim::Optimizer*>& copies,
-                        int first_replica) {
+void require_same_options(const std::vector<const torch::optim::Optimizer*>& copies,
+                          int first_replica) {
   const torch::optim::Optimizer& first = *copies.front();
-  if (!is_torchs_own(first)) return;
-  const auto same_rate = [](const auto& a, const auto& b) {
-    return a.options().get_lr() == b.options().get_lr();
+  const auto differs = [](const auto& a, const auto& b) {
+    return !same_options(a.options(), b.options());
   };
   for (std::size_t c = 1; c < copies.size(); ++c) {
     const auto& own = copies[c]->param_groups();
-    if (std::equal(own.begin(), own.end(), first.param_groups().begin(), first.param_groups().end(),
-                   same_rate)) {
-      continue;
+    const auto& firsts = first.param_groups();
+    for (std::size_t g = 0; g < std::min(own.size(), firsts.size()); ++g) {
+      if (differs(own[g], firsts[g])) {
+        throw_other_options(first_replica + static_cast<int>(c), *copies[c], first_replica, first,
+                            g);
+      }
     }
-    throw InvalidUsage(
-        fmt::format("apply: replica {} has the learning rate {}, and replica {} has {}: it was set "
-                    "on local() of one replica only. Use set_learning_rate() or scheduler() of the "
-                    "optimizer, or set it on every replica",
-                    first_replica + static_cast<int>(c), rates_of(*copies[c]), first_replica,
-                    rates_of(first)),
-        Code::failed_precondition);
   }
 }
 

@@ -510,6 +510,247 @@ TEST(ChangedParameters, ARateOfOneCopyAloneIsNamed) {
   }
 }
 
+/// Calls use(step) for each way to step `sgd` over `w`; all replicas have the same gradient.
+template <class Use>
+void in_every_way(Strategy& strategy, const Variable& w, const DistributedOptimizer& sgd,
+                  const Use& use) {
+  const auto ones = [] { return torch::ones({2}); };
+  use([&] {
+    strategy.run(
+        [&](ReplicaContext& replica, Optimizer& optimizer) {
+          w.read().sum().backward();
+          optimizer.apply(replica);
+        },
+        sgd);
+  });
+  use([&] { strategy.run([&] { sgd.apply_gradients({{ones(), w}}); }); });
+  use([&] {
+    const auto gradients = strategy.run(ones);
+    sgd.distributed_apply(strategy, {{gradients, w}});
+  });
+}
+
+torch::optim::SGDOptions with_momentum() { return rate(0.1).momentum(0.5); }
+
+void set_momentum(Optimizer& optimizer, double momentum) {
+  auto& options = optimizer.local().param_groups()[0].options();
+  static_cast<torch::optim::SGDOptions&>(options).momentum(momentum);
+}
+
+TEST(ChangedParameters, AnOptionOfOneCopyAloneIsNamed) {
+  MirroredStrategy strategy(cpus(3));
+  const auto scope = strategy.scope();
+  const Variable w = trainable("w", torch::zeros({2}));
+  const auto sgd = strategy.optimizer<torch::optim::SGD>(std::vector{w}, with_momentum());
+  in_every_way(strategy, w, sgd, [&](const auto& step) {
+    step();
+    const double before = number(w[0][0]);
+    set_momentum(sgd.select_replica(1), 0.25);
+    EXPECT_THAT(wrong_context(step),
+                AllOf(HasSubstr("replica 1 has another momentum (group 0): 0.25, and replica 0 has "
+                                "0.5"),
+                      HasSubstr("Set it on every replica")));
+    for (int c = 0; c < w.size(); ++c) EXPECT_EQ(number(w[c][0]), before) << c;
+    sgd.reset();
+    for (int c = 0; c < w.size(); ++c) set_momentum(sgd.select_replica(c), 0.25);
+    step();
+    sgd.check_parameters();
+    for (int c = 0; c < w.size(); ++c) set_momentum(sgd.select_replica(c), 0.5);
+  });
+}
+
+TEST(ChangedParameters, AnOptionOfOneWorkerAloneIsNamed) {
+  for (const int way : {0, 1, 2}) {
+    expect_every_worker_throws<Mismatch>(
+        {.workers = 2, .replicas = 2},
+        [&](MultiWorkerMirroredStrategy& strategy) {
+          const auto scope = strategy.scope();
+          const Variable w = trainable("w", torch::zeros({2}));
+          const auto sgd = strategy.optimizer<torch::optim::SGD>(std::vector{w}, with_momentum());
+          int i = 0;
+          in_every_way(strategy, w, sgd, [&](const auto& step) {
+            if (i++ != way) return;
+            step();
+            for (int r = 0; r < 2; ++r) set_momentum(sgd.select_replica(r), 0.25);
+            step();  // the same everywhere
+            if (!strategy.is_chief()) {
+              for (int r = 0; r < 2; ++r) set_momentum(sgd.select_replica(r), 0.75);
+            }
+            step();
+          });
+        },
+        [](const Mismatch& error) {
+          EXPECT_THAT(error.what(), AllOf(HasSubstr("lr 0.1, momentum 0.25"),
+                                          HasSubstr("lr 0.1, momentum 0.75")));
+        });
+  }
+}
+
+std::string saved(Optimizer& optimizer) {
+  std::ostringstream text;
+  torch::save(optimizer.local(), text);
+  return text.str();
+}
+
+void load_into(Optimizer& optimizer, const std::string& state) {
+  std::istringstream text(state);
+  torch::load(optimizer.local(), text);
+}
+
+template <class Kind, class Options>
+void expect_state_of_one_copy_is_found(const Options& options) {
+  MirroredStrategy strategy(cpus(3));
+  const auto scope = strategy.scope();
+  const Variable w = trainable("w", torch::zeros({2}));
+  const auto optimizer =
+      strategy.optimizer<Kind>(std::vector{w}, options, GradientOptions{.check_every = 0});
+  in_every_way(strategy, w, optimizer, [&](const auto& step) {
+    step();
+    const std::string old = saved(optimizer.select_replica(1));
+    step();
+    const std::vector<Tensor> before = values_of({w});
+    const std::int64_t iterations = optimizer.iterations();
+    load_into(optimizer.select_replica(1), old);
+    for (int i = 0; i < 2; ++i) {  // until it is mended
+      EXPECT_THAT(error_of<Mismatch>(Code::data_loss, step),
+                  AllOf(HasSubstr("apply: the optimizer's state for parameter w of replica 1"),
+                        HasSubstr("Load it into local() of every replica"),
+                        HasSubstr("reset() of the optimizer")));
+    }
+    EXPECT_EQ(optimizer.iterations(), iterations);
+    expect_equal(values_of({w}), before);
+    for (int r = 0; r < 3; ++r) load_into(optimizer.select_replica(r), old);
+    optimizer.reset();
+    step();
+    optimizer.check_parameters();
+    // A write to one of its tensors, too.
+    const auto state = optimizer.variables();
+    state[0].components[2].add_(1);
+    EXPECT_THAT(error_of<Mismatch>(Code::data_loss, step), HasSubstr("parameter w of replica 2"));
+    state[0].components[2].copy_(state[0].components[0]);
+    optimizer.reset();
+    step();
+    optimizer.check_parameters();
+  });
+}
+
+TEST(ChangedState, LoadedIntoOneCopyIsFoundAtTheNextApply) {
+  expect_state_of_one_copy_is_found<torch::optim::SGD>(with_momentum());
+  expect_state_of_one_copy_is_found<torch::optim::Adam>(torch::optim::AdamOptions(0.1));
+  expect_state_of_one_copy_is_found<torch::optim::RMSprop>(torch::optim::RMSpropOptions(0.1));
+}
+
+TEST(ChangedState, LoadedOnTheChiefOnlyIsFoundByEveryWorker) {
+  for (const int way : {0, 1, 2}) {
+    expect_every_worker_throws<Mismatch>(
+        {.workers = 3, .replicas = 2},
+        [&](MultiWorkerMirroredStrategy& strategy) {
+          const auto scope = strategy.scope();
+          const Variable w = trainable("w", torch::zeros({2}));
+          const auto sgd = strategy.optimizer<torch::optim::SGD>(std::vector{w}, with_momentum());
+          int i = 0;
+          in_every_way(strategy, w, sgd, [&](const auto& step) {
+            if (i++ != way) return;
+            step();
+            const std::string old = saved(sgd.select_replica(0));
+            step();
+            for (int r = 0; r < 2; ++r) load_into(sgd.select_replica(r), old);
+            step();  // the same everywhere
+            if (strategy.is_chief()) {
+              for (int r = 0; r < 2; ++r) load_into(sgd.select_replica(r), old);
+            }
+            step();
+          });
+        },
+        [](const Mismatch& error) {
+          EXPECT_THAT(error.what(), HasSubstr("state for parameter w of replica 0 (worker 0)"));
+          EXPECT_EQ(error.culprits(), std::vector<int>{0});
+        });
+  }
+}
+
+TEST(ChangedParameters, AreFoundWithGradientsByHand) {
+  const auto change = [](const Variable& w) {
+    const torch::NoGradGuard not_recorded;
+    Tensor(w[1]).add_(1);
+  };
+  const auto named = HasSubstr("apply: parameter w of replica 1 (worker 0) differs");
+  {
+    MirroredStrategy strategy(cpus(3));
+    const auto scope = strategy.scope();
+    const Variable w = trainable("w", torch::zeros({2}));
+    const auto sgd = strategy.optimizer<torch::optim::SGD>(std::vector{w}, rate(0.1));
+    in_every_way(strategy, w, sgd, [&](const auto& step) {
+      step();
+      const double before = number(w[0][0]);
+      change(w);
+      EXPECT_THAT(error_of<Mismatch>(Code::data_loss, step), named);
+      EXPECT_EQ(number(w[0][0]), before) << "stepped after all";
+      w.assign(torch::zeros({2}));
+      sgd.reset();
+      step();
+    });
+  }
+  for (const int way : {0, 1, 2}) {
+    expect_every_worker_throws<Mismatch>(
+        {.workers = 2, .replicas = 2},
+        [&](MultiWorkerMirroredStrategy& strategy) {
+          const auto scope = strategy.scope();
+          const Variable w = trainable("w", torch::zeros({2}));
+          const auto sgd = strategy.optimizer<torch::optim::SGD>(std::vector{w}, rate(0.1));
+          int i = 0;
+          in_every_way(strategy, w, sgd, [&](const auto& step) {
+            if (i++ != way) return;
+            step();
+            if (strategy.is_chief()) change(w);
+            step();
+          });
+        },
+        [&](const Mismatch& error) { EXPECT_THAT(error.what(), named); });
+  }
+}
+
+/// SGD of which one copy's second step fails.
+struct Failing : torch::optim::SGD {
+  Failing(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+          const torch::optim::SGDOptions& options)
+      : SGD(groups, options) {}
+  Tensor step(LossClosure closure = nullptr) override {
+    if (steps++ == 1 && fails) throw std::runtime_error("a step that fails");
+    return SGD::step(closure);
+  }
+  int steps = 0;
+  bool fails = false;
+};
+
+TEST(ChangedParameters, AStepThatFailsOnOneCopyIsFoundAtTheNextApply) {
+  MirroredStrategy strategy(cpus(3));
+  const auto scope = strategy.scope();
+  const Variable w = trainable("w", torch::zeros({2}));
+  const auto sgd = strategy.optimizer<Failing>(std::vector{w}, rate(0.1));
+  dynamic_cast<Failing&>(sgd.select_replica(2).local()).fails = true;
+  const auto step = [&] {
+    strategy.run(
+        [&](ReplicaContext& replica, Optimizer& optimizer) {
+          w.read().sum().backward();
+          optimizer.apply(replica);
+        },
+        sgd);
+  };
+  step();
+  EXPECT_THROW(step(), std::runtime_error);
+  EXPECT_EQ(sgd.iterations(), 1);
+  EXPECT_THAT(error_of<Mismatch>(Code::data_loss, step),
+              AllOf(HasSubstr("parameter w of replica 2 (worker 0) differs"),
+                    HasSubstr("or a step has failed on some of them only")));
+  w.assign(torch::zeros({2}));
+  sgd.reset();
+  step();
+  sgd.check_parameters();
+  // Three replicas with a gradient of one each: those of the failed step are not used again.
+  EXPECT_NEAR(number(w[0][0]), -0.3, 1e-6);
+}
+
 TEST(ChangedParameters, AnotherElementTypeAfterTheFirstStepIsNamed) {
   const auto check = [](Strategy& strategy, const GradientOptions& options) {
     const auto scope = strategy.scope();
