@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
+#include <sched.h>
 
 #include <atomic>
+#include <optional>
 #include <system_error>
 
 namespace lockstep {
@@ -11,11 +13,22 @@ namespace {
 
 thread_local constinit bool own_thread = false;
 std::atomic<bool> own_threads = false;
+/// Not empty: the processors of the threads that the calling thread starts.
+thread_local std::optional<cpu_set_t> processors_of_new_threads;
 
 }  // namespace
 
 bool is_own_thread() noexcept { return own_thread; }
 bool has_own_threads() noexcept { return own_threads.load(std::memory_order_relaxed); }
+
+void keep_processors_for_new_threads() noexcept {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  // A machine with more processors than the set has room for is refused: its threads inherit.
+  if (pthread_getaffinity_np(pthread_self(), sizeof(set), &set) == 0) {
+    processors_of_new_threads = set;
+  }
+}
 
 void name_this_thread(const std::string& name) noexcept {
   char cut[16] = {};
@@ -27,10 +40,11 @@ std::jthread start_thread(std::string name, std::function<void(std::stop_token)>
                           std::function<void(const Status&)> on_error) {
   own_threads.store(true, std::memory_order_relaxed);
   try {
-    return std::jthread([name, body = std::move(body),
-                         on_error = std::move(on_error)](std::stop_token stop) noexcept {
+    return std::jthread([name, body = std::move(body), on_error = std::move(on_error),
+                         processors = processors_of_new_threads](std::stop_token stop) noexcept {
       own_thread = true;
       name_this_thread(name);
+      if (processors) pthread_setaffinity_np(pthread_self(), sizeof(*processors), &*processors);
       try {
         body(std::move(stop));
       } catch (...) {

@@ -43,6 +43,10 @@ class Thread {
 [[nodiscard]] bool is_own_thread() noexcept;
 [[nodiscard]] bool has_own_threads() noexcept;
 
+/// For a thread that is about to be pinned: what start_thread() and Thread start on it from now on
+/// may run where it may run now, instead of where it is pinned.
+void keep_processors_for_new_threads() noexcept;
+
 /// Names the calling thread, for debuggers and /proc.
 void name_this_thread(const std::string& name) noexcept;
 

@@ -97,20 +97,25 @@ std::vector<sys::CpuSet> StrategyCore::cores_to_pin() {
   const int own = replicas() * threads_per_replica_;
   const int before = workers() != nullptr ? workers()->index_on_host() * own : 0;
   const sys::Topology machine = sys::Topology::read();
-  std::vector<sys::CpuSet> cores =
-      machine.cores_for({.lanes = replicas(), .threads = threads_per_replica_, .before = before});
+  const auto cores_after = [&](int others) {
+    return machine.cores_for(
+        {.lanes = replicas(), .threads = threads_per_replica_, .before = others});
+  };
+  std::vector<sys::CpuSet> cores = cores_after(before);
+  // A launcher may have given each worker cores of its own. If it has not, the lease is refused.
+  if (cores.empty()) cores = cores_after(0);
   if (cores.empty()) {
     log_warning(
-        "{}: replicas are not pinned: {} of {} threads need {} cores after the first {}, and this "
-        "process may use {}",
-        name(), replicas(), threads_per_replica_, own, before, machine.usable_cores());
+        "{}: replicas are not pinned: {} of {} threads need {} cores, and this process may use {}",
+        name(), replicas(), threads_per_replica_, own, machine.usable_cores());
     return {};
   }
   leased_cores_ = sys::CoreLease::take(cores);
   if (!leased_cores_) {
     log_warning(
         "{}: replicas are not pinned: processors among {} cannot be reserved, most likely because "
-        "another strategy of this host has pinned threads there. Give each job cores of its own "
+        "another strategy or worker of this host has pinned threads there. Give each job cores of "
+        "its own "
         "(taskset, cgroups), or leave replicas.pin off",
         name(), fmt::join(cores, ", "));
     return {};

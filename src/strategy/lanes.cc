@@ -36,8 +36,10 @@ Lanes::~Lanes() {
 }
 
 void Lanes::serve(int index, const std::stop_token& stop) {
-  // First: the threads that OpenMP starts for this one inherit its cores.
+  // First: the threads that OpenMP starts for this one inherit its cores. Those that lockstep
+  // starts for a dataset, say, do not.
   if (!options_.cores.empty()) {
+    keep_processors_for_new_threads();
     const Status pinned = sys::pin_this_thread(options_.cores[static_cast<std::size_t>(index)]);
     if (!pinned.ok()) log_warning("lane {} is not pinned: {}", index, pinned.message());
   }

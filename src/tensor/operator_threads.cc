@@ -94,6 +94,12 @@ class ProcessBlas {
   bool warned_ GUARDED_BY(mutex_) = false;
 };
 
+/// libtorch ignores a variable that is empty or has no positive number.
+bool has_number(const char* variable) {
+  const char* const text = std::getenv(variable);
+  return text != nullptr && std::strtol(text, nullptr, 10) > 0;
+}
+
 }  // namespace
 
 OperatorThreads::OperatorThreads(int count) : count_(count) {
@@ -126,8 +132,8 @@ void set_operator_threads(int count) {
 
 int default_operator_threads() {
   const int chosen = at::get_num_threads();
-  const bool by_user = std::getenv("OMP_NUM_THREADS") != nullptr ||
-                       std::getenv("MKL_NUM_THREADS") != nullptr ||
+  // A number that the program has set and that is libtorch's default cannot be told from none.
+  const bool by_user = has_number("OMP_NUM_THREADS") || has_number("MKL_NUM_THREADS") ||
                        chosen != at::intraop_default_num_threads();
   return by_user ? chosen : sys::usable_cores();
 }

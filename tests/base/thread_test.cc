@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <sched.h>
 
 #include <optional>
+#include <thread>
 
 #include "base/gate.h"
 
@@ -31,6 +33,36 @@ TEST(Thread, HasItsNameCutToFifteenCharacters) {
       .join();
   EXPECT_EQ(short_name, "ls-pump");
   EXPECT_EQ(long_name, "ls-0123456789ab");
+}
+
+TEST(Thread, OfAPinnedThreadRunsWhereThatOneMightBefore) {
+  const auto processors = [] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    EXPECT_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
+    return set;
+  };
+  const auto of_a_new_thread = [&] {
+    cpu_set_t seen;
+    start_thread(
+        "ls-test", [&](const std::stop_token&) { seen = processors(); }, unexpected)
+        .join();
+    return seen;
+  };
+  const cpu_set_t all = processors();
+  std::thread([&] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    keep_processors_for_new_threads();
+    ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+    const cpu_set_t seen = of_a_new_thread();
+    EXPECT_TRUE(CPU_EQUAL(&seen, &all));
+    const cpu_set_t own = processors();
+    EXPECT_TRUE(CPU_EQUAL(&own, &one));
+  }).join();
+  const cpu_set_t seen = of_a_new_thread();
+  EXPECT_TRUE(CPU_EQUAL(&seen, &all));
 }
 
 TEST(Thread, ExceptionOfTheBodyGoesToOnError) {

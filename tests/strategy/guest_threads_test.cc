@@ -5,10 +5,13 @@
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <latch>
 #include <limits>
 #include <memory>
@@ -16,7 +19,10 @@
 #include <string>
 #include <thread>
 
+#include "base/thread.h"
+#include "lockstep/coll/threads.h"
 #include "lockstep/log.h"
+#include "sys/core_lease.h"
 #include "sys/topology.h"
 #include "tests/strategy/fixtures.h"
 
@@ -85,7 +91,8 @@ class GuestThreads : public testing::Test {
 };
 
 TEST_F(GuestThreads, TheOnlyReplicaOfAJobUsesTheMachine) {
-  const bool told = std::getenv("OMP_NUM_THREADS") != nullptr;
+  const char* const number = std::getenv("OMP_NUM_THREADS");
+  const bool told = number != nullptr && *number != '\0';
   const int expected = told ? at::get_num_threads() : sys::usable_cores();
   if (const char* cores = std::getenv("CORES_OF_THE_TEST")) {
     EXPECT_EQ(expected, sys::usable_processors(std::atoi(cores), sys::own_cpu_quota()));
@@ -268,6 +275,112 @@ TEST_F(GuestThreads, PinnedReplicasHaveACoreAndTheCallerNone) {
   EXPECT_THAT(late, ElementsAre(all, all)) << "the cores are taken";
   EXPECT_THAT(warning, HasSubstr("replicas are not pinned"));
   EXPECT_EQ(processors_of_this_thread(), all);
+}
+
+/// Runs `see` on two pinned replicas of `threads` threads, again while another job has their cores.
+std::vector<int> on_pinned_replicas(int threads, const std::function<int()>& see) {
+  MirroredOptions options = with_threads(2, threads);
+  options.replicas.pin = true;
+  const int all = processors_of_this_thread();
+  const bool fit = !sys::Topology::read().cores_for({.lanes = 2, .threads = threads}).empty();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  for (;;) {
+    MirroredStrategy strategy(options);
+    const auto where = local_results(strategy.run([] { return processors_of_this_thread(); }));
+    const bool late = std::chrono::steady_clock::now() > deadline;
+    if (!fit || late || where[1] != all) return local_results(strategy.run(see));
+  }
+}
+
+TEST_F(GuestThreads, PinnedReplicasDoNotConfineThreadsOfLockstep) {
+  const int all = processors_of_this_thread();
+  const auto seen = on_pinned_replicas(1, [] {
+    int processors = 0;
+    start_thread(
+        "ls-test", [&](const std::stop_token&) { processors = processors_of_this_thread(); },
+        [](const Status& why) { ADD_FAILURE() << why.message(); })
+        .join();
+    return processors;
+  });
+  EXPECT_THAT(seen, Each(all));
+}
+
+/// Where there are too few cores, the warning tells how many were looked for.
+TEST_F(GuestThreads, PinnedReplicasHaveACoreForEachOfTheirThreads) {
+  const auto cores = sys::Topology::read().cores_for({.lanes = 2, .threads = 2});
+  const int all = processors_of_this_thread();
+  std::string warning;
+  set_log_sink([&](LogLevel, std::string_view text) { warning += text; });
+  const auto seen = on_pinned_replicas(2, processors_of_this_thread);
+  set_log_sink({});
+  if (cores.empty()) {
+    EXPECT_THAT(seen, Each(all));
+    EXPECT_THAT(warning, HasSubstr("2 of 2 threads need 4 cores"));
+  } else {
+    EXPECT_THAT(seen, ElementsAre(all, static_cast<int>(cores[1].size())));
+  }
+}
+
+TEST_F(GuestThreads, CoresOfAnotherProcessAreNotPinnedTo) {
+  const auto cores = sys::Topology::read().cores_for({.lanes = 2});
+  if (cores.empty()) return;  // then nothing is pinned at all
+  int ready[2];
+  int over[2];
+  ASSERT_EQ(pipe(ready), 0);
+  ASSERT_EQ(pipe(over), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  char byte = 'x';
+  if (child == 0) {
+    close(over[1]);
+    // Another job may have them already: as good.
+    const auto lease = sys::CoreLease::take({cores[1]});
+    const bool told = write(ready[1], &byte, 1) == 1 && read(over[0], &byte, 1) == 0;
+    _exit(told ? 0 : 1);
+  }
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  std::string warning;
+  set_log_sink([&](LogLevel, std::string_view text) { warning += text; });
+  MirroredOptions options = cpus(2);
+  options.replicas.pin = true;
+  {
+    MirroredStrategy strategy(options);
+    EXPECT_THAT(local_results(strategy.run([] { return processors_of_this_thread(); })),
+                Each(processors_of_this_thread()));
+  }
+  set_log_sink({});
+  EXPECT_THAT(warning, HasSubstr("cannot be reserved"));
+  close(over[1]);
+  int status = 1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  for (const int end : {ready[0], ready[1], over[0]}) close(end);
+}
+
+/// Where the cores of a process do not reach for all workers of its host, each worker may still
+/// have cores of its own: a launcher has given them out.
+TEST_F(GuestThreads, AWorkerIsPinnedToTheCoresThatItsLauncherGaveIt) {
+  const auto cores = sys::Topology::read().cores_for({.lanes = 2});
+  const auto of_both = sys::Topology::read().cores_for({.lanes = 2, .before = 2});
+  const int all = processors_of_this_thread();
+  std::vector<int> seen;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  do {  // another job may have the cores for a while
+    coll::run_ranks(2,
+                    [&](coll::Session& group) {
+                      const bool second = group.rank() == 1;
+                      MultiWorkerOptions options{.devices = {"CPU:0", "CPU:1"}};
+                      options.session = std::make_shared<coll::Session>(std::move(group));
+                      options.replicas.pin = second;
+                      MultiWorkerMirroredStrategy strategy(options);
+                      const auto own =
+                          local_results(strategy.run([] { return processors_of_this_thread(); }));
+                      if (second) seen = own;
+                    },
+                    {.replicas = 2});
+  } while (!cores.empty() && seen[1] == all && std::chrono::steady_clock::now() < deadline);
+  const auto& expected = of_both.empty() ? cores : of_both;
+  EXPECT_THAT(seen, ElementsAre(all, cores.empty() ? all : static_cast<int>(expected[1].size())));
 }
 
 }  // namespace
