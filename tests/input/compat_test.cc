@@ -251,7 +251,6 @@ TEST(CompatMultiWorker, ExampleInputFunctionOfCollectiveAllReduce) {
         const int rank = group.rank();
         MultiWorkerOptions options;
         options.devices = {"CPU:0", "CPU:1"};
-        options.replicas.pin = false;
         options.session = std::make_shared<coll::Session>(std::move(group));
         CollectiveAllReduceStrategy strategy(0, options);
         strategy.configure(NoSession{}, ClusterSpec{{"worker", {"a:1", "b:1"}}}, "worker", rank);

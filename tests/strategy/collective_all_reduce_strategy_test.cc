@@ -26,7 +26,6 @@ const ClusterSpec kWithChief{{"chief", {"a:1"}}, {"worker", {"b:1", "c:1"}}};
 MultiWorkerOptions with_gpus(int gpus) {
   MultiWorkerOptions options;
   options.device_table = DeviceTable{.cpus = 2, .gpus = gpus};
-  options.replicas.pin = false;
   return options;
 }
 
@@ -285,7 +284,6 @@ TEST(CollectiveAllReduceStrategyTest, JoinsAnewAfterItHasLeft) {
   const ClusterSpec cluster{{"worker", {path + "/0", path + "/1"}}};
   const auto work = [&](int index) {
     MultiWorkerOptions options;
-    options.replicas.pin = false;
     options.join_timeout = std::chrono::seconds(30);
     CollectiveAllReduceStrategy strategy(0, options);
     strategy.configure(NoSession{}, cluster, "worker", index);

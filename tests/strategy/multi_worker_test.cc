@@ -62,7 +62,6 @@ TEST(MultiWorker, AnEvaluatorsClusterIsChecked) {
 TEST(MultiWorker, OptionsWithASessionMakeOneStrategy) {
   coll::run_ranks(2, [](coll::Session& group) {
     MultiWorkerOptions options;
-    options.replicas.pin = false;
     options.session = std::make_shared<coll::Session>(std::move(group));
     const MultiWorkerMirroredStrategy first(options);
     EXPECT_EQ(first.num_workers(), 2);
@@ -77,7 +76,6 @@ TEST(MultiWorker, AStrategyThatEndsLeavesWhateverOfItLivesOn) {
   coll::run_ranks(2, [&](coll::Session& group) {
     const int rank = group.rank();
     MultiWorkerOptions options;
-    options.replicas.pin = false;
     options.session = std::make_shared<coll::Session>(std::move(group));
     auto strategy = std::make_unique<MultiWorkerMirroredStrategy>(options);
     std::unique_ptr<Strategy> shares = strategy->clone();
@@ -336,7 +334,6 @@ TEST(MultiWorker, AnotherSeedThanTheChiefsIsAWarning) {
     options.session = std::make_shared<coll::Session>(std::move(group));
     options.devices = {"CPU:0"};
     options.replicas.seed = seed;
-    options.replicas.pin = false;
     const MultiWorkerMirroredStrategy strategy(options);
   };
   coll::run_ranks(3, [&](coll::Session& group) {

@@ -70,7 +70,6 @@ void run(const Words& words) {
     options.devices.emplace_back(fmt::format("CPU:{}", i));
   }
   options.replicas.seed = 7;
-  options.replicas.pin = false;
   if (words.has("sequential")) options.replicas.execution = Execution::sequential;
   MultiWorkerMirroredStrategy strategy(options);
   say(fmt::format("worker {} of {} by {}", strategy.worker_index(), strategy.num_workers(),

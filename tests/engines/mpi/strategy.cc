@@ -12,7 +12,6 @@ int main() {
   MultiWorkerOptions options;
   options.communication = "mpi";
   options.devices = {"CPU:0", "CPU:1"};
-  options.replicas.pin = false;
   MultiWorkerMirroredStrategy strategy(options);
   const auto scope = strategy.scope();
   const Variable w = variable("w", torch::zeros({40'000}), {.trainable = true});
