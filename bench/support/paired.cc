@@ -173,13 +173,25 @@ PairedResult paired_ratio_timed(const PairOptions& options, const std::function<
   return pairs.result();
 }
 
-void Targets::add(std::string_view name, const PairedResult& result, double required) {
-  const std::string spread = fmt::format(
+namespace {
+
+std::string text_of(const PairedResult& result) {
+  return fmt::format(
       "ratio {:.3f}, quartiles {:.3f} to {:.3f}, {} pairs ({} dropped), ours {:.1f} us, other "
       "{:.1f} us, {}",
       result.median, result.lower_quartile, result.upper_quartile, result.pairs, result.dropped,
       result.ours_seconds * 1e6, result.other_seconds * 1e6, to_string(result.distance));
-  add(name, result.pairs >= kMinPairs ? result.median : 0, required, spread);
+}
+
+}  // namespace
+
+void Targets::add(std::string_view name, const PairedResult& result, double required) {
+  add(name, result.pairs >= kMinPairs ? result.median : 0, required, text_of(result));
+}
+
+void Targets::print(std::string_view name, const PairedResult& result) {
+  fmt::print("{}: {}\n", name, text_of(result));
+  std::fflush(stdout);
 }
 
 void Targets::add(std::string_view name, double measured, double required,

@@ -92,6 +92,8 @@ class Targets {
 
   /// Fewer than kMinPairs pairs are no measurement: the target is short.
   void add(std::string_view name, const PairedResult& result, double required);
+  /// Prints the result of a row that has no target.
+  static void print(std::string_view name, const PairedResult& result);
   /// A value measured in some other way; `spread` goes on a line of its own before it.
   void add(std::string_view name, double measured, double required, std::string_view spread);
   /// The exit code of the program.
