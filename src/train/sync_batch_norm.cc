@@ -19,6 +19,7 @@
 #include "lockstep/strategy.h"
 #include "strategy/core.h"
 #include "strategy/node_replica.h"
+#include "tensor/parts.h"
 #include "tensor/reduce.h"
 #include "tensor/torch_text.h"
 
@@ -118,6 +119,20 @@ std::vector<double> numbers_of(const Tensor& values, std::size_t channels, doubl
   return {wide.data_ptr<double>(), wide.data_ptr<double>() + channels};
 }
 
+/// Calls work(first, rows) for parts of the outer rows of `shape`, on the threads of the replica.
+/// Each element of a result is computed by itself, so the bits do not depend on the parts.
+void in_parts_of_rows(const Tensor& values, const ChannelShape& shape,
+                      FunctionRef<void(std::size_t first, const ChannelShape& rows)> work) {
+  const std::size_t row = shape.channels * shape.inner;
+  if (row == 0) return;
+  tensor::in_parts(values, [&](std::size_t begin, std::size_t end) {
+    // A row belongs to the part that has its first element.
+    const std::size_t first = (begin + row - 1) / row;
+    const std::size_t past = (end + row - 1) / row;
+    if (first < past) work(first * row, {past - first, shape.channels, shape.inner});
+  });
+}
+
 // Kernels subtract a mean in the values' own type. What it differs by from the true one goes into
 // the number that is added.
 
@@ -136,9 +151,12 @@ Tensor normalized(const Tensor& input, const Moments* moments, const Tensor& wei
     shift[c] = static_cast<T>(biases[c] + (centre[c] - channel.mean) * factor);
   }
   Tensor output = at::empty_like(input);
-  kernel::normalize(input.data_ptr<T>(), shape,
-                    kernel::NormalizeFactors<T>{centre.data(), scale.data(), shift.data()},
-                    output.data_ptr<T>());
+  const kernel::NormalizeFactors<T> factors{centre.data(), scale.data(), shift.data()};
+  const T* const from = input.data_ptr<T>();
+  T* const to = output.data_ptr<T>();
+  in_parts_of_rows(input, shape, [&](std::size_t first, const ChannelShape& rows) {
+    kernel::normalize(from + first, rows, factors, to + first);
+  });
   return output;
 }
 
@@ -194,10 +212,13 @@ class Backward {
                                 scale * sums.gradients / channel.rows);
     }
     Tensor result = at::empty_like(input_);
-    kernel::input_gradient(memory_, shape_,
-                           kernel::GradientFactors<T>{centre_.data(), of_gradient.data(),
-                                                      of_value.data(), shift.data()},
-                           result.data_ptr<T>());
+    const kernel::GradientFactors<T> factors{centre_.data(), of_gradient.data(), of_value.data(),
+                                             shift.data()};
+    T* const to = result.data_ptr<T>();
+    in_parts_of_rows(input_, shape_, [&](std::size_t first, const ChannelShape& rows) {
+      const kernel::GradientMemory<T> part{memory_.values + first, memory_.gradients + first};
+      kernel::input_gradient(part, rows, factors, to + first);
+    });
     return result;
   }
 
@@ -255,32 +276,37 @@ Tensor per_channel(const Tensor& values, std::int64_t dims) {
 
 /// The same as a formula of differentiable operations, for graphs of the backward pass: here mean
 /// and variance are functions of the input. Deviations are taken from the known mean, so that all
-/// sums can be made at once, in one meeting.
+/// sums can be made at once, in one meeting. They are sums of doubles, as in fast_backward().
 Gradients recorded_backward(const Saved& saved, const Tensor& gradient, const NodeReplica& node) {
   const Tensor& input = saved.input;
   const std::int64_t dims = input.dim();
   const std::int64_t channels = input.size(1);
   std::vector<std::int64_t> counted = {0};
   for (std::int64_t d = 2; d < dims; ++d) counted.push_back(d);
-  const auto spread = [&](const Tensor& values) { return per_channel(values, dims); };
-  const Tensor known_mean = saved.moments.select(1, 1).to(input.scalar_type());
+  const at::ScalarType dtype = input.scalar_type();
+  const auto spread = [&](const Tensor& values) { return per_channel(values.to(dtype), dims); };
+  const auto sum = [&](const Tensor& values) {
+    return values.sum(counted, /*keepdim=*/false, at::kDouble);
+  };
+  const Tensor known_mean = saved.moments.select(1, 1);
   const double rows = channels == 0 ? 1 : std::max(rows_of<Moments>(saved.moments)->count, 1.0);
 
   const Tensor around = input - spread(known_mean);
-  const Tensor own = at::stack({around.sum(counted), (around * around).sum(counted),
-                                gradient.sum(counted), (gradient * around).sum(counted)});
+  const Tensor own =
+      at::stack({sum(around), sum(around * around), sum(gradient), sum(gradient * around)});
   if (!saved.input_wanted) {
     // The statistics are constants, too.
-    const Tensor known_variance = saved.moments.select(1, 2).to(input.scalar_type()) / rows;
-    return {Tensor(), own[3] * at::rsqrt(known_variance + saved.epsilon), own[2]};
+    const Tensor known_variance = saved.moments.select(1, 2) / rows;
+    const Tensor of_weight = own[3] * at::rsqrt(known_variance + saved.epsilon);
+    return {Tensor(), of_weight.to(dtype), own[2].to(dtype)};
   }
   const Tensor all = summed(node, own);
   const Tensor shift = all[0] / rows;
   const Tensor inverse = at::rsqrt(all[1] / rows - shift * shift + saved.epsilon);
 
   Gradients result;
-  result.bias = own[2];
-  result.weight = (own[3] - shift * own[2]) * inverse;
+  result.bias = own[2].to(dtype);
+  result.weight = ((own[3] - shift * own[2]) * inverse).to(dtype);
   const Tensor products = (all[3] - shift * all[2]) * inverse * inverse;
   const Tensor scale = saved.weight.defined() ? inverse * saved.weight : inverse;
   const Tensor rest = spread(all[2] / rows) + (around - spread(shift)) * spread(products / rows);

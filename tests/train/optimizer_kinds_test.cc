@@ -99,6 +99,58 @@ std::vector<OptimizerVariable> state_after_a_step(Strategy& strategy, const Opti
 
 // Case 135, by count: Adam has two slots for each variable and two powers, SGD nothing; one copy of
 // each for every replica.
+/// SGD that tells how many threads its steps have.
+struct Counting : torch::optim::SGD {
+  Counting(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+           const torch::optim::SGDOptions& options)
+      : SGD(groups, options) {}
+  Tensor step(LossClosure closure = nullptr) override {
+    threads = at::get_num_threads();
+    return SGD::step(closure);
+  }
+  int threads = 0;
+};
+
+/// Large parameters are divided among the threads of a replica.
+template <class T, class Options>
+void expect_steps_with_threads_as_alone(const Options& options, int threads) {
+  const Tensor initial = torch::linspace(-1, 1, 100'003);
+  const Tensor gradient = (initial * 5).sin();
+  const Tensor alone = initial.clone();
+  T optimizer({alone}, options);
+  MirroredOptions two = cpus(2);
+  two.replicas.threads_per_replica = threads;
+  MirroredStrategy strategy(two);
+  const auto scope = strategy.scope();
+  const Variable w = variable("w", initial, {.trainable = true});
+  const auto together = strategy.optimizer<T>(std::vector{w}, options);
+  for (int i = 0; i < 4; ++i) {
+    alone.mutable_grad() = gradient * 2;
+    optimizer.step();
+    const auto each = strategy.run([&] { return gradient.clone(); });
+    together.distributed_apply(strategy, {{each, w}});
+  }
+  for (int c = 0; c < 2; ++c) EXPECT_TRUE(w[c].equal(alone)) << threads << " threads, copy " << c;
+}
+
+TEST(OptimizerKinds, StepWithTheThreadsOfAReplica) {
+  using namespace torch::optim;
+  for (const int threads : {1, 2, 3}) {
+    expect_steps_with_threads_as_alone<SGD>(SGDOptions(0.05).momentum(0.9), threads);
+    expect_steps_with_threads_as_alone<Adam>(AdamOptions(0.05), threads);
+    MirroredOptions options = cpus(2);
+    options.replicas.threads_per_replica = threads;
+    MirroredStrategy strategy(options);
+    const auto scope = strategy.scope();
+    const Variable w = variable("w", 1.0, {.trainable = true});
+    const auto counting = strategy.optimizer<Counting>(std::vector{w}, SGDOptions(0.1));
+    strategy.run([&] { counting.apply_gradients({{torch::ones({}), w}}); });
+    for (int r = 0; r < 2; ++r) {
+      EXPECT_EQ(dynamic_cast<Counting&>(counting.select_replica(r).local()).threads, threads) << r;
+    }
+  }
+}
+
 TEST(OptimizerKinds, Case135StateIsCounted) {
   MirroredStrategy strategy(cpus(2));
   const auto adam = state_after_a_step(strategy, torch::optim::AdamOptions(0.1));

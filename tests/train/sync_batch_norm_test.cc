@@ -126,6 +126,41 @@ TEST(SyncBatchNorm, HasTheSameBitsInEveryLayout) {
   }
 }
 
+/// Threads of a replica divide what is computed for each element by itself.
+TEST(SyncBatchNorm, HasTheSameBitsWithSeveralThreads) {
+  const auto results = [](const Tensor& all, int threads) {
+    MirroredOptions options = cpus(2);
+    options.replicas.threads_per_replica = threads;
+    MirroredStrategy strategy(options);
+    const auto net = strategy.create<SyncBatchNorm2d>(3);
+    std::vector<Tensor> found(5);
+    strategy.run(
+        [&](ReplicaContext& replica, SyncBatchNorm2d& own) {
+          const int id = replica.replica_id_in_sync_group();
+          const Tensor mine = all.narrow(0, 5 * id, 5).clone(all.suggest_memory_format());
+          mine.requires_grad_();
+          const Tensor output = own->forward(mine);
+          output.backward(mine.detach() * 0.7 - 1);
+          if (id == 1) {
+            found = {output.detach(), mine.grad(), own->weight.grad(), own->bias.grad(),
+                     own->running_var};
+          }
+        },
+        net);
+    return found;
+  };
+  const Tensor images = torch::randn({10, 3, 61, 83}) * 3 + 5;  // 75,945 elements a replica
+  for (const Tensor& all : {images, images.contiguous(torch::MemoryFormat::ChannelsLast)}) {
+    const std::vector<Tensor> one = results(all, 1);
+    for (const int threads : {2, 3}) {
+      const std::vector<Tensor> several = results(all, threads);
+      for (std::size_t i = 0; i < one.size(); ++i) {
+        EXPECT_TRUE(several[i].equal(one[i])) << threads << " threads, result " << i;
+      }
+    }
+  }
+}
+
 // --- Second derivatives. ------------------------------------------------------------------------
 
 struct Penalty {
@@ -204,6 +239,27 @@ TEST(SyncBatchNorm, SecondDerivativesAreThoseOfTheWholeBatch) {
 }
 
 // Of an input that needs no gradient: nothing is exchanged, weight and bias have theirs.
+/// In float nothing is left of a one beside a hundred million.
+TEST(SyncBatchNorm, SumsOfARecordedBackwardAreOfDoubles) {
+  constexpr std::int64_t kRows = 4096;
+  MirroredStrategy strategy(cpus(2));
+  const auto net = strategy.create<SyncBatchNorm1d>(1);
+  strategy.run(
+      [&](SyncBatchNorm1d& own) {
+        const Tensor rows = torch::linspace(-1, 1, kRows).view({kRows, 1});
+        Tensor gradient = torch::ones({kRows, 1});
+        gradient[0] = 1e8;
+        gradient[kRows - 1] = -1e8;
+        for (const bool input_wanted : {false, true}) {
+          const Tensor output = own->forward(rows.clone().requires_grad_(input_wanted));
+          const auto of_bias = torch::autograd::grad({output}, {own->bias}, {gradient},
+                                                     /*retain_graph=*/true, /*create_graph=*/true);
+          EXPECT_EQ(of_bias[0].item<double>(), kRows - 2) << input_wanted;
+        }
+      },
+      net);
+}
+
 TEST(SyncBatchNorm, SecondDerivativesOfTheWeightAlone) {
   const Tensor all = torch::randn({4, 2}, torch::kDouble);
   const auto found_by = [](const Tensor& x, auto& norm) {
