@@ -162,8 +162,8 @@ class Optimizer {
   Accumulation accumulate();
 
   /// This replica's, for reading; a change made to one replica alone makes copies differ. A group
-  /// of parameters that is added to it, or another learning rate than the other replicas', is
-  /// InvalidUsage at the next step.
+  /// of parameters that is added to it, or another option than the other replicas', is InvalidUsage
+  /// at the next step. Another state, such as one that was loaded, is a Mismatch.
   [[nodiscard]] torch::optim::Optimizer& local() const noexcept;
 
   Optimizer(std::shared_ptr<detail::OptimizerCore> core, int index);

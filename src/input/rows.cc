@@ -220,15 +220,6 @@ Leaves select_row(const Leaves& batch, std::int64_t row) {
   return element;
 }
 
-Leaves cloned(const Leaves& leaves) {
-  Leaves copies;
-  copies.reserve(leaves.size());
-  for (const Tensor& tensor : leaves) {
-    copies.push_back(tensor.defined() ? tensor.clone() : tensor);
-  }
-  return copies;
-}
-
 ElementSpec spec_of(const Leaves& element) {
   ElementSpec spec;
   for (const Tensor& tensor : element) {

@@ -340,6 +340,44 @@ TEST(Dataset, CacheGivesCopies) {
   EXPECT_EQ(change(1), count(0, 4)) << "what came from memory was changed";
 }
 
+TEST(Dataset, SlicesLieInTheMemoryTheyAreMadeFromAndBatchesDoNot) {
+  const Tensor all = torch::zeros({2});
+  const auto rows = data::from_tensor_slices(all);
+  for (const Tensor& batch : rows.batch(1)) batch.add_(1);
+  EXPECT_EQ(all.sum().item<double>(), 0);
+  for (const Tensor& row : rows) row.add_(1);
+  EXPECT_EQ(all.sum().item<double>(), 2);
+  for (const Tensor& row : data::from_tensors(all).unbatch()) row.add_(1);
+  EXPECT_EQ(all.sum().item<double>(), 4);
+}
+
+/// Beside texts, in containers, and in structs that name their members.
+TEST(Dataset, CacheGivesCopiesOfTensorsAmongOtherThings) {
+  struct Named {
+    std::string name;
+    Tensor value;
+    static auto lockstep_members() { return std::tuple(&Named::name, &Named::value); }
+  };
+  using Element = std::tuple<std::string, std::vector<Tensor>, Named>;
+  const auto dataset = range(3)
+                           .map([](const Tensor& x) {
+                             return Element("x", {x, x + 10}, {"y", x + 20});
+                           })
+                           .cache();
+  for (int pass = 0; pass < 3; ++pass) {
+    std::int64_t i = 0;
+    for (const auto& [text, tensors, named] : dataset) {
+      EXPECT_EQ(text + named.name, "xy");
+      EXPECT_EQ(tensors[0].item<std::int64_t>(), i) << pass;
+      EXPECT_EQ(tensors[1].item<std::int64_t>(), i + 10) << pass;
+      EXPECT_EQ(named.value.item<std::int64_t>(), i + 20) << pass;
+      for (const Tensor& each : {tensors[0], tensors[1], named.value}) each.zero_();
+      ++i;
+    }
+    EXPECT_EQ(i, 3);
+  }
+}
+
 int threads_of_this_process() {
   int threads = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {

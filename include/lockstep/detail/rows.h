@@ -25,8 +25,6 @@ Leaves concatenate_rows(const std::vector<Leaves>& parts);
 /// Slice k of n of every tensor by itself: sizes differ by at most one, the first are the larger.
 Leaves even_slice(const Leaves& batch, int k, int n);
 Leaves select_row(const Leaves& batch, std::int64_t row);
-/// Copies in memory of their own.
-Leaves cloned(const Leaves& leaves);
 
 /// Sizes of n parts of so many rows: they differ by at most one, the first are the larger.
 std::vector<std::int64_t> even_sizes(std::int64_t rows, std::size_t n);

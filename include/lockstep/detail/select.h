@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lockstep/detail/regroup.h"
+#include "lockstep/detail/tensors_in.h"
 
 namespace lockstep::detail {
 
@@ -102,21 +103,9 @@ bool is_sole_owner(const Tensor& tensor, std::size_t holders);
 /// `holders`: how many handles the caller has of each tensor.
 template <class N>
 void make_own(N& nest, std::size_t holders) {
-  using T = std::remove_cvref_t<N>;
-  if constexpr (std::is_same_v<N, Tensor>) {
-    if (nest.defined() && !is_sole_owner(nest, holders)) nest = nest.clone();
-  } else if constexpr (is_mapping<T>) {
-    for (auto& [key, item] : nest) make_own(item, holders);
-  } else if constexpr (is_sequence<T>) {
-    for (auto&& item : nest) make_own(item, holders);
-  } else if constexpr (is_optional<T>) {
-    if (nest.has_value()) make_own(*nest, holders);
-  } else if constexpr (is_tuple<T>) {
-    std::apply([&](auto&... items) { (make_own(items, holders), ...); }, nest);
-  } else if constexpr (MemberNest<T>) {
-    std::apply([&](auto... members) { (make_own(nest.*members, holders), ...); },
-               T::lockstep_members());
-  }
+  for_each_tensor_in(nest, [&](Tensor& tensor) {
+    if (tensor.defined() && !is_sole_owner(tensor, holders)) tensor = tensor.clone();
+  });
 }
 
 /// A replica's own tensors of a result that is the same for all. Replica 0 takes the memory itself

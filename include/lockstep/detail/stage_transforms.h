@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "lockstep/detail/stage.h"
+#include "lockstep/detail/tensors_in.h"
 
 namespace lockstep::detail {
 
@@ -291,11 +292,11 @@ StagePtr StageOf<T>::sharded(std::int64_t count, std::int64_t index) const {
 /// A copy whose tensors share no memory with those of `element`.
 template <class T>
 T copy_of(const T& element) {
-  if constexpr (IsTensorNest<T>::value) {
-    return with_tensors(T(element), cloned(tensors_of(element)));
-  } else {
-    return element;
-  }
+  T copy(element);
+  for_each_tensor_in(copy, [](Tensor& tensor) {
+    if (tensor.defined()) tensor = tensor.clone();
+  });
+  return copy;
 }
 
 /// What the first whole pass gave, from memory. Every element that is given is a copy: programs
