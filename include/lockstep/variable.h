@@ -76,7 +76,8 @@ class Variable {
   /// of a mirrored variable, the aggregate of a sync-on-read one.
   [[nodiscard]] Tensor read(Here here = Here::now()) const;
   [[nodiscard]] Tensor value(Here here = Here::now()) const { return read(here); }
-  operator Tensor() const { return read(); }
+  /// A conversion has no place in the program that messages could name.
+  operator Tensor() const { return read(Here{}); }
 
   /// Writes; give back the new value as read() would (an undefined tensor where read() has none).
   /// Inside a step function a mirrored variable aggregates first, so every replica must make the
@@ -182,7 +183,7 @@ class NonSlotVariable {
   explicit NonSlotVariable(Variable variable) : variable_(std::move(variable)) {}
   [[nodiscard]] const Variable& variable() const noexcept { return variable_; }
   [[nodiscard]] Tensor read(Here here = Here::now()) const { return variable_.read(here); }
-  operator Tensor() const { return variable_.read(); }
+  operator Tensor() const { return variable_; }
 
  private:
   Variable variable_;

@@ -29,6 +29,7 @@ struct VerifyOptions {
   int steps = 1;
   double relative = 1e-3;
   double absolute = 1e-5;
+  Here here = Here::now();  // where the options were written, for messages
 };
 
 namespace detail {
@@ -87,7 +88,7 @@ void compare_steps(const StepRecord& distributed, const StepRecord& single, int 
 template <class Net, class Step, class Batch>
 StepRecord recorded_step(Strategy& strategy, const RunOptions& options, const Model<Net>& net,
                          const DistributedOptimizer& optimizer, const GradientRecorder& gradients,
-                         const Step& step, const Batch& batch) {
+                         const Step& step, const Batch& batch, Here here) {
   StepRecord record;
   using Result = decltype(strategy.run(options, step, net, optimizer, batch));
   if constexpr (std::is_void_v<Result>) {
@@ -95,7 +96,7 @@ StepRecord recorded_step(Strategy& strategy, const RunOptions& options, const Mo
   } else {
     const auto losses = strategy.run(options, step, net, optimizer, batch);
     const auto sums = strategy.run([](const Tensor& loss) { return loss.detach().sum(); }, losses);
-    record.tensors.emplace_back("loss", strategy.reduce(ReduceOp::sum, sums));
+    record.tensors.emplace_back("loss", strategy.reduce(ReduceOp::sum, sums, here));
   }
   record.tensors.insert(record.tensors.end(), gradients.last().begin(), gradients.last().end());
   add_parameters(record, net.variables());
@@ -128,13 +129,14 @@ void verify_against_single(Strategy& strategy, const Model<Net>& net,
     for (std::size_t k = 0; k < leaves.front().size(); ++k) {
       std::vector<Tensor> each;
       for (const auto& own : leaves) each.push_back(own[k]);
-      whole.push_back(strategy.gather(PerReplica<Tensor>(std::move(each), batch.devices())));
+      whole.push_back(strategy.gather(PerReplica<Tensor>(std::move(each), batch.devices()),
+                                      /*axis=*/0, options.here));
     }
     const T together = detail::with_tensors(T(batch[0]), whole);
-    const auto record =
-        detail::recorded_step(strategy, all_rows, net, optimizer, gradients, step, batch);
+    const auto record = detail::recorded_step(strategy, all_rows, net, optimizer, gradients, step,
+                                              batch, options.here);
     const auto expected = detail::recorded_step(single, all_rows, alone, single_optimizer,
-                                                single_gradients, step, together);
+                                                single_gradients, step, together, options.here);
     detail::compare_steps(record, expected, i, options);
   }
 }

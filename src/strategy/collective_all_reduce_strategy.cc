@@ -188,7 +188,8 @@ std::vector<coll::Work> CollectiveAllReduceStrategy::experimental_finalize() {
   const std::unique_ptr<Strategy> leaving = std::move(impl_->strategy);
   impl_->left = true;
   if (detail::Workers* workers = leaving->core().workers()) {
-    workers->barrier("experimental_finalize");
+    const detail::Verb verb("experimental_finalize", Here{});
+    workers->barrier({});
   }
   return {};
 }

@@ -185,7 +185,10 @@ std::shared_ptr<StrategyCore> multi_worker_core(const MultiWorkerOptions& option
   // One seed for all, so that a replica's numbers do not depend on where it runs.
   const std::uint64_t own =
       options.replicas.seed.value_or(at::detail::getDefaultCPUGenerator().current_seed());
-  const std::uint64_t seed = core.workers->from_chief(own, "seed");
+  const std::uint64_t seed = [&] {
+    const detail::Verb verb(kMultiWorkerName, Here{});
+    return core.workers->from_chief(own, "seed");
+  }();
   if (options.replicas.seed && *options.replicas.seed != seed) {
     log_warning(
         "{}: worker {} was given the seed {}, the chief has {}: the chief's counts. Give all "

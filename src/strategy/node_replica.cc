@@ -19,6 +19,10 @@ std::string place_of(const ReplicaContext* current) {
   return fmt::format("in a step function of replica {} of {}", state.id, state.core->name());
 }
 
+std::string at_place(Here here) {
+  return here.file[0] == '\0' ? "" : fmt::format(" at {}:{}", here.file, here.line);
+}
+
 }  // namespace
 
 NodeReplica::NodeReplica(const ReplicaContext& replica, const char* operation, Here here)
@@ -47,11 +51,11 @@ ReplicaContext* NodeReplica::context() const {
     return current;
   }
   throw InvalidUsage(
-      fmt::format("backward through {} at {}:{}, recorded by replica {} of {}, was called {}: the "
+      fmt::format("backward through {}{}, recorded by replica {} of {}, was called {}: the "
                   "gradient is reduced over all {} replicas, which can only meet in their step "
                   "functions. Call backward inside the step function, on its own thread, in every "
                   "replica. If the result needs no gradient, detach() it",
-                  operation_, here_.file, here_.line, id_, strategy_, place_of(current), replicas_),
+                  operation_, at_place(here_), id_, strategy_, place_of(current), replicas_),
       Code::failed_precondition);
 }
 

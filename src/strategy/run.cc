@@ -13,7 +13,9 @@ namespace lockstep::detail {
 namespace {
 
 std::string place_of(const MergeCall& call) {
-  return fmt::format("{}:{} with {}", call.here.file, call.here.line, type_name(*call.callable));
+  const std::string callable = type_name(*call.callable);
+  if (call.here.file[0] == '\0') return callable;
+  return fmt::format("{}:{} with {}", call.here.file, call.here.line, callable);
 }
 
 }  // namespace

@@ -34,6 +34,14 @@ std::string Verb::describe(std::string_view added) {
 
 Here Verb::place() noexcept { return current != nullptr ? current->here_ : Here{}; }
 
+std::string Verb::place_text() {
+  const Here here = place();
+  std::string_view file = here.file;
+  if (file.empty()) return {};
+  file.remove_prefix(file.rfind('/') + 1);  // npos + 1 is 0
+  return fmt::format(", at {}:{}", file, here.line);
+}
+
 std::string_view Verb::subject() noexcept {
   return current != nullptr ? current->subject_ : std::string_view();
 }

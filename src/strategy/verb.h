@@ -31,6 +31,8 @@ class Verb {
   static std::string describe(std::string_view added);
   /// Of the current verb; no file if there is none.
   static Here place() noexcept;
+  /// The same for a message: ", at train.cc:88"; empty if there is none.
+  static std::string place_text();
   /// What the current verb is done to: a variable. Empty if there is none.
   static std::string_view subject() noexcept;
 

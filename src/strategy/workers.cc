@@ -40,7 +40,7 @@ coll::Buffer bytes_of(std::string& text) { return {DType::uint8, text.data(), te
 
 std::int64_t digest_of(const Trait& trait) {
   const std::string text = trait.what + '\0' + trait.value;
-  return static_cast<std::int64_t>(XXH3_64bits(text.data(), text.size()) | 1);
+  return static_cast<std::int64_t>(XXH3_64bits(text.data(), text.size()));
 }
 
 }  // namespace
@@ -191,28 +191,47 @@ void Workers::sum(std::span<std::int64_t> numbers, std::string_view what) {
 }
 
 void Workers::require_alike(std::string_view subject, const std::vector<Trait>& traits) {
-  const auto own_length = static_cast<std::int64_t>(traits.size());
-  const std::vector<std::int64_t> lengths = gather(std::span(&own_length, 1), subject);
-  // As long as the longest list; no entry is 0.
-  std::vector<std::int64_t> digests(
-      static_cast<std::size_t>(*std::max_element(lengths.begin(), lengths.end())), 0);
-  for (std::size_t i = 0; i < traits.size(); ++i) digests[i] = digest_of(traits[i]);
-  const std::vector<std::int64_t> all = gather(digests, subject);
-  for (std::size_t entry = 0; entry < digests.size(); ++entry) {
-    for (int worker = 1; worker < count(); ++worker) {
-      if (all[static_cast<std::size_t>(worker) * digests.size() + entry] == all[entry]) continue;
+  const Comparing group{
+      .gather = [&](const std::string& own) { return gather(std::vector{own}, subject); },
+      .before_throwing = [&] { meet_before_throwing(this); }};
+  detail::require_alike(group, subject, traits);
+}
+
+void require_alike(const Comparing& group, std::string_view subject,
+                   const std::vector<Trait>& traits) {
+  std::string own(traits.size() * sizeof(std::int64_t), '\0');
+  for (std::size_t i = 0; i < traits.size(); ++i) {
+    const std::int64_t digest = digest_of(traits[i]);
+    std::memcpy(&own[i * sizeof(digest)], &digest, sizeof(digest));
+  }
+  const std::vector<std::string> digests = group.gather(own);
+  const auto entries = [&](std::size_t worker) {
+    return digests[worker].size() / sizeof(std::int64_t);
+  };
+  // Empty behind the last one.
+  const auto entry_of = [&](std::size_t worker, std::size_t entry) {
+    const std::string_view all = digests[worker];
+    return entry < entries(worker) ? all.substr(entry * sizeof(std::int64_t), sizeof(std::int64_t))
+                                   : std::string_view();
+  };
+  std::size_t longest = 0;
+  for (std::size_t worker = 0; worker < digests.size(); ++worker) {
+    longest = std::max(longest, entries(worker));
+  }
+  for (std::size_t entry = 0; entry < longest; ++entry) {
+    for (std::size_t worker = 1; worker < digests.size(); ++worker) {
+      if (entry_of(worker, entry) == entry_of(0, entry)) continue;
       // Everybody knows by now, and tells the others what it has.
-      const std::vector<std::string> texts = gather(
-          {entry < traits.size() ? traits[entry].what + " " + traits[entry].value : "nothing"},
-          subject);
-      meet_before_throwing(this);
+      const std::vector<std::string> texts = group.gather(
+          entry < traits.size() ? traits[entry].what + " " + traits[entry].value : "nothing");
+      group.before_throwing();
       throw Mismatch(
-          fmt::format(
-              "{}: worker {} differs from worker 0 in entry {} (of {} and {}): worker 0 has "
-              "{}, worker {} has {}. All workers must run the same program on the same data",
-              subject, worker, entry, lengths[static_cast<std::size_t>(worker)], lengths[0],
-              printable(texts[0]), worker, printable(texts[static_cast<std::size_t>(worker)])),
-          Code::invalid_argument, {worker});
+          fmt::format("{}: worker {} differs from worker 0 in entry {} (of {} and {}): worker 0 "
+                      "has {}, worker {} has {}{}. All workers must run the same program on the "
+                      "same data",
+                      subject, worker, entry, entries(worker), entries(0), printable(texts[0]),
+                      worker, printable(texts[worker]), Verb::place_text()),
+          Code::invalid_argument, {static_cast<int>(worker)});
     }
   }
 }

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,6 +31,18 @@ struct Trait {
   std::string what;
   std::string value;
 };
+
+/// What require_alike() needs of a group.
+struct Comparing {
+  /// What each worker gives, in the order of workers; all workers together.
+  std::function<std::vector<std::string>(const std::string&)> gather;
+  /// Called on every worker before each of them throws.
+  std::function<void()> before_throwing;
+};
+/// Mismatch naming the first entry in which a worker differs from worker 0, that worker, and what
+/// both have.
+void require_alike(const Comparing& group, std::string_view subject,
+                   const std::vector<Trait>& traits);
 
 class Workers {
  public:
@@ -83,8 +96,7 @@ class Workers {
   /// Added up over the workers, in place.
   void sum(std::span<std::int64_t> numbers, std::string_view what);
 
-  /// Mismatch naming the first entry in which a worker differs from the chief, that worker, and
-  /// what both have.
+  /// The same of these workers.
   void require_alike(std::string_view subject, const std::vector<Trait>& traits);
 
   /// This worker cannot go on: the others' waits throw PeerLost with this reason.

@@ -144,9 +144,9 @@ void OptimizerCore::compare_parameters(Compare why) {
   if (!found) return;
   meet_before_throwing(strategy_->workers());
   const std::string where =
-      fmt::format("parameter {} of replica {} (worker {}) differs from replica {}'s ({})",
+      fmt::format("parameter {} of replica {} (worker {}) differs from replica {}'s ({}){}",
                   parameters_.variables[found->parameter].name(), found->replica,
-                  found->replica / copies(), found->other, found->groups);
+                  found->replica / copies(), found->other, found->groups, Verb::place_text());
   const char* const load =
       "Load weights into every copy on every worker, or into net[0] on the chief, and call "
       "sync_parameters() and sync_buffers() of the model on all workers";
@@ -185,11 +185,11 @@ void OptimizerCore::compare_states() {
   throw Mismatch(
       fmt::format(
           "apply: the optimizer's state for parameter {} of replica {} (worker {}) differs "
-          "from replica {}'s ({}): since the last step ({} taken) it was loaded into one "
+          "from replica {}'s ({}){}: since the last step ({} taken) it was loaded into one "
           "copy only, or on one worker only. Load it into local() of every replica on every "
           "worker; then reset() of the optimizer",
           parameters_.variables[found->parameter].name(), found->replica, found->replica / copies(),
-          found->other, found->groups, iterations()),
+          found->other, found->groups, Verb::place_text(), iterations()),
       Code::data_loss, found->culprits);
 }
 

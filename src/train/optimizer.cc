@@ -152,7 +152,7 @@ StepResult Optimizer::apply_gradients(const GradientsAndVariables& pairs,
 }
 
 void Optimizer::discard(ReplicaContext& replica, Here here) {
-  const detail::Verb verb("optimizer", here);
+  const detail::Verb verb("discard", here);
   replica.merge_at(here, [core = core_.get()](Strategy&) { core->discard(); });
 }
 

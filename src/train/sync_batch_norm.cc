@@ -33,6 +33,8 @@ using kernel::Moments;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+constexpr const char* kSyncBatchNorm = "SyncBatchNorm";
+
 /// Sums over a batch do not fit 16 bits.
 at::ScalarType summed_in(const Tensor& input) {
   const at::ScalarType own = input.scalar_type();
@@ -77,16 +79,17 @@ Tensor own_moments(const Tensor& input) {
 
 /// The moments of all replicas, added up in replica order whatever the layout.
 Tensor moments_of_all(ReplicaContext& replica, const Tensor& own) {
+  // A line of the program is not known: modules are called by other modules.
+  const Verb verb(kSyncBatchNorm, Here{});
   return replica.merge_at(
-      Here::now(),
+      Here{},
       [](Strategy& strategy, const PerReplica<Tensor>& each) {
         const std::vector<Tensor> local = local_results(each);
         tensor::check_dense(tensor::Combine::sum, local);
         const Tensor stacked = at::stack(local);
         Workers* const workers = strategy.core().workers();
-        const std::vector<Tensor> parts = workers != nullptr
-                                              ? workers->gather(stacked, "moments of SyncBatchNorm")
-                                              : std::vector<Tensor>{stacked};
+        const std::vector<Tensor> parts =
+            workers != nullptr ? workers->gather(stacked, "moments") : std::vector<Tensor>{stacked};
         const auto channels = static_cast<std::size_t>(local[0].size(0));
         Tensor total = rows_for<Moments>(channels);
         Moments* const sums = rows_of<Moments>(total);
@@ -236,6 +239,7 @@ class Backward {
 Tensor summed(const NodeReplica& node, const Tensor& own) {
   ReplicaContext* const replica = node.context();
   if (replica == nullptr) return own;
+  const Verb verb(kSyncBatchNorm, node.here());
   return all_reduce_tensors(*replica, ReduceOp::sum, {own}, node.here()).front();
 }
 
@@ -318,7 +322,7 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
   static Tensor forward(AutogradContext* context, const Tensor& input,
                         const c10::optional<Tensor>& weight, const c10::optional<Tensor>& bias,
                         const Tensor& moments, double epsilon, const ReplicaContext* replica) {
-    NodeReplica::save(context, *replica, "SyncBatchNorm", Here::now());
+    NodeReplica::save(context, *replica, kSyncBatchNorm, Here{});
     context->saved_data["epsilon"] = epsilon;
     context->saved_data["input_wanted"] = input.requires_grad();
     context->saved_data["has_bias"] = bias.has_value();

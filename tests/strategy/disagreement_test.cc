@@ -168,6 +168,52 @@ TEST(Disagreement, OfRandomNumbersNamesTheLine) {
                     HasSubstr("] at disagreement_test.cc:")));
 }
 
+/// The values of all workers are known, and one of them differs: where the verb was called.
+TEST(Disagreement, OfValuesNamesTheLine) {
+  int line = 0;
+  const std::string seeds = disagreement([&](MultiWorkerMirroredStrategy& strategy) {
+    line = __LINE__ + 1;
+    strategy.manual_seed(7 + static_cast<std::uint64_t>(strategy.worker_index()));
+  });
+  EXPECT_THAT(seeds, HasSubstr("worker 0 has seed 7, worker 1 has seed 8, at "
+                               "disagreement_test.cc:" +
+                               std::to_string(line) + ". All workers must run"));
+}
+
+TEST(Disagreement, OfAVariableThatIsConvertedShowsNoLineOfLockstep) {
+  const std::string message = disagreement([&](MultiWorkerMirroredStrategy& strategy) {
+    VariableOptions options;
+    options.synchronization = Synchronization::on_read;
+    options.aggregation = Aggregation::sum;
+    const Variable hits = variable("hits", torch::zeros({2}), options);
+    if (strategy.is_chief()) {
+      const Tensor value = hits;
+    } else {
+      strategy.barrier();
+    }
+  });
+  EXPECT_THAT(message, AllOf(HasSubstr("rank 0: read \"hits\""), Not(HasSubstr("variable.h"))));
+}
+
+/// What the strategies call themselves has a name even where it has no line.
+TEST(Disagreement, OfWhatHasNoLineNamesTheCall) {
+  std::string message;
+  try {
+    coll::run_ranks(2, [](coll::Session& group) {
+      if (group.rank() == 0) {
+        MultiWorkerOptions options;
+        options.session = std::make_shared<coll::Session>(std::move(group));
+        const MultiWorkerMirroredStrategy strategy(options);
+      } else {
+        group.barrier();
+      }
+    });
+  } catch (const Mismatch& error) {
+    message = error.what();
+  }
+  EXPECT_THAT(message, HasSubstr("rank 0: MultiWorkerMirroredStrategy seed"));
+}
+
 TEST(Disagreement, OfAModelNamesTheLine) {
   const auto of_a_net = [](const auto& verb) {
     return disagreement([&](MultiWorkerMirroredStrategy& strategy) {

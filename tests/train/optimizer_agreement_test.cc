@@ -463,5 +463,46 @@ TEST(OptimizerAgreement, ADisagreementNamesTheUsersCallAndLine) {
       AllOf(HasSubstr("rank 0: distributed_apply"), HasSubstr(" at optimizer_agreement_test.cc:")));
 }
 
+/// The Mismatch of two workers that both do fn(strategy, sgd, w, worker).
+template <class F>
+std::string against_each_other(const F& fn) {
+  try {
+    run_workers({.workers = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+      const auto scope = strategy.scope();
+      const Variable w = trainable("w", torch::zeros({2}));
+      const auto sgd = strategy.optimizer<torch::optim::SGD>(std::vector{w}, rate(1));
+      fn(strategy, sgd, w, strategy.worker_index());
+    });
+  } catch (const Mismatch& error) {
+    return error.what();
+  }
+  return "no Mismatch";
+}
+
+TEST(OptimizerAgreement, AWorkerThatDiffersIsToldWithTheUsersLine) {
+  int line = 0;
+  const auto at = [&] { return ", at optimizer_agreement_test.cc:" + std::to_string(line); };
+  const std::string made = against_each_other(
+      [&](Strategy& strategy, const DistributedOptimizer&, const Variable& w, int worker) {
+        line = __LINE__ + 1;
+        strategy.optimizer<torch::optim::SGD>(std::vector{w}, rate(1 + worker));
+      });
+  EXPECT_THAT(made, HasSubstr("worker 1 has group 0 lr 2" + at()));
+  const std::string counted = against_each_other(
+      [&](Strategy&, const DistributedOptimizer& sgd, const Variable&, int worker) {
+        line = __LINE__ + 1;
+        sgd.set_iterations(3 + worker);
+      });
+  EXPECT_THAT(counted, HasSubstr(at()));
+  const std::string compared = against_each_other(
+      [&](Strategy&, const DistributedOptimizer& sgd, const Variable& w, int worker) {
+        const torch::NoGradGuard not_recorded;
+        w[0].add_(worker);
+        line = __LINE__ + 1;
+        sgd.check_parameters();
+      });
+  EXPECT_THAT(compared, HasSubstr(at()));
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -298,6 +298,45 @@ TEST(SyncBatchNorm, BackwardOutsideOfTheStepIsRefused) {
 }
 
 // One meeting forward, one backward, whatever is recorded.
+// Modules are called by other modules: there is no line of the program to name, and none of ours
+// is named in its place.
+TEST(SyncBatchNorm, ADisagreementNamesItAndNoLineOfLockstep) {
+  for (const bool backward : {false, true}) {
+    std::string message;
+    try {
+      run_workers({.workers = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+        const auto net = strategy.create<SyncBatchNorm1d>(3);
+        strategy.run(
+            [&](ReplicaContext& replica, SyncBatchNorm1d& own) {
+              const Tensor x = torch::ones({2, 3}).requires_grad_();
+              const auto meet = [&] { replica.merge_call([](Strategy& s) { s.barrier(); }); };
+              if (!strategy.is_chief() && !backward) return meet();
+              const Tensor out = own->forward(x);
+              if (!strategy.is_chief()) return meet();
+              out.sum().backward();
+            },
+            net);
+      });
+    } catch (const Mismatch& error) {
+      message = error.what();
+    }
+    EXPECT_THAT(message,
+                ::testing::HasSubstr(backward ? "rank 0: SyncBatchNorm SUM float64[3, 2]"
+                                              : "rank 0: SyncBatchNorm moments float64[1, 3, 3]"));
+    EXPECT_THAT(message, ::testing::Not(::testing::HasSubstr("sync_batch_norm.cc")));
+  }
+  MirroredStrategy threads(cpus(2));
+  const auto net = threads.create<SyncBatchNorm1d>(3);
+  const std::string table = wrong_context([&] {
+    threads.run(
+        [](ReplicaContext& replica, SyncBatchNorm1d& own) {
+          if (replica.replica_id_in_sync_group() == 0) own->forward(torch::ones({2, 3}));
+        },
+        net);
+  });
+  EXPECT_THAT(table, ::testing::Not(::testing::HasSubstr("sync_batch_norm.cc")));
+}
+
 TEST(SyncBatchNorm, MeetsOncePerPass) {
   MirroredStrategy strategy(cpus(2));
   const auto net = strategy.create<SyncBatchNorm1d>(3);

@@ -41,6 +41,31 @@ TEST(Verify, ASumOverRowsIsTheSame) {
               [](MultiWorkerMirroredStrategy& strategy) { verify(strategy, right_step); });
 }
 
+TEST(Verify, ADisagreementOfWorkersNamesTheLineOfItsOptions) {
+  std::string message;
+  int line = 0;
+  try {
+    run_workers({.workers = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+      const auto net = strategy.create<torch::nn::Linear>(3, 2);
+      const auto optimizer = strategy.optimizer<torch::optim::Adam>(net, adam());
+      const auto data = strategy.distribute(rows());
+      const auto batches = data.iterate();
+      if (strategy.is_chief()) {
+        line = __LINE__ + 1;
+        const VerifyOptions options{.steps = 1};
+        verify_against_single(strategy, net, optimizer, right_step, *batches, options, 3, 2);
+      } else {
+        static_cast<void>(batches->get_next());
+        strategy.barrier();
+      }
+    });
+  } catch (const Mismatch& error) {
+    message = error.what();
+  }
+  EXPECT_THAT(message,
+              HasSubstr("rank 0: gather float32[2, 3] at verify_test.cc:" + std::to_string(line)));
+}
+
 TEST(Verify, AMeanOfOwnRowsIsFoundAndNamed) {
   MirroredStrategy mirrored(cpus(2));
   const auto wrong = [](ReplicaContext& replica, torch::nn::Linear& net, Optimizer& optimizer,
