@@ -22,6 +22,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <typeinfo>
 #include <vector>
 
 #include "lockstep/dataset.h"
@@ -113,6 +114,8 @@ std::int64_t steps_of(const std::vector<StageOfPtr<T>>& streams, std::size_t rep
 [[noreturn]] void end_of_data();
 /// DataError: a worker has nothing left, and an empty element cannot be made.
 [[noreturn]] void no_empty_element();
+/// DataError: a worker has had no element, and the others cannot tell it what one looks like.
+[[noreturn]] void no_shape_of(const std::type_info& type);
 
 }  // namespace detail
 
@@ -266,8 +269,10 @@ class DistributedIterator {
           detail::first_shape(how_->options.workers, own.words());
       detail::ShapeReader shape(words);
       if (!empty_ && !words.empty()) empty_ = detail::read_shape<T>(shape);
+      if (!empty_) detail::no_empty_element();
+    } else {
+      detail::no_shape_of(typeid(T));  // on every worker: nobody goes on alone
     }
-    if (!empty_) detail::no_empty_element();
   }
   /// A batch without rows, of the kind that others have.
   T nothing(int replica) const {
@@ -387,10 +392,11 @@ namespace detail {
 Distribution make_distribution(Strategy& strategy, const char* method, const InputOptions& options,
                                bool from_function, Here here);
 
-/// Mismatch naming the first difference if the workers divide a dataset differently, do not read
-/// the same files or have other stages: rows would be read twice and others never. All workers
-/// together, unless they are the caller's.
-void require_same_division(const Distribution& how, const Stage& stage);
+enum class Elements { batches, anything };
+/// choose_sharding() of all workers together. Mismatch naming the first difference if the workers
+/// divide a dataset differently, do not read the same files or have other stages: rows would be
+/// read twice and others never. What is wrong on every worker is thrown as it is.
+ShardChoice choose_together(Distribution& how, const StagePtr& stage, Elements elements);
 
 /// Agrees with the other workers on a fingerprint of all their pipelines, on the steps of a pass
 /// and on whether steps are filled up (`pads`), whatever each reads. All workers together.
@@ -403,9 +409,7 @@ StageOfPtr<T> worker_stage(const StageOfPtr<T>& stage, Distribution& how) {
   const auto local = static_cast<int>(how.devices->size());
   const int replicas = workers.count * local;
   const ShardChoice choice =
-      choose_sharding(stage, workers.count, workers.index, auto_shard_policy(*stage));
-  how.sharding = choice.by;
-  require_same_division(how, *stage);
+      choose_together(how, stage, replicas > 1 ? Elements::batches : Elements::anything);
   how.explanation += "workers: " + choice.why + "\n";
   StageOfPtr<T> own = as_stage_of<T>(choice.stage);
   if (replicas == 1) {
@@ -453,9 +457,6 @@ DistributedDataset<T> Strategy::distribute(const Dataset<T, B>& dataset,
   static_assert(detail::IsTensorNest<T>::value,
                 "lockstep: distribute() takes a dataset of nests of tensors; map() it first");
   detail::Distribution how = detail::make_distribution(*this, "distribute", options, false, here);
-  if (how.devices->size() * static_cast<std::size_t>(how.options.workers.count) > 1) {
-    detail::require_batches(*dataset.stage());
-  }
   const detail::StageOfPtr<T> own = detail::worker_stage(dataset.stage(), how);
   how.pads = detail::can_pad(*own, how.options.workers.count);
   how.fingerprint = detail::fingerprint(*dataset.stage());

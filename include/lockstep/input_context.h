@@ -30,8 +30,9 @@ enum class InputReplicationMode {
 struct InputWorkers {
   int count = 1;
   int index = 0;
-  /// Adds up numbers over all workers, in place. Called by all at the same points, when a dataset
-  /// is distributed and in each step, so that they end together; needed by more than one worker.
+  /// Adds up numbers over all workers, in place. Called by all at the same points: when a dataset
+  /// is distributed, to compare the pipelines, and in each step, so that they end together. Needed
+  /// by more than one worker.
   std::function<void(std::span<std::int64_t>)> sum = {};
 };
 

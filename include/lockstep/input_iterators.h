@@ -197,10 +197,7 @@ auto DistributionStrategy::distribute_dataset(F&& dataset_fn, const InputOptions
   detail::Distribution how =
       detail::make_distribution(*strategy_, "distribute_dataset", options, false, here);
   const detail::ShardChoice choice =
-      detail::choose_sharding(dataset.stage(), how.options.workers.count, how.options.workers.index,
-                              detail::auto_shard_policy(*dataset.stage()));
-  how.sharding = choice.by;
-  detail::require_same_division(how, *dataset.stage());
+      detail::choose_together(how, dataset.stage(), detail::Elements::anything);
   how.explanation = "workers: " + choice.why + "\n";
   const detail::StagePtr own =
       choice.by == detail::Sharding::data

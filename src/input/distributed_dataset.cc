@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
 
+#include "base/type_name.h"
 #include "strategy/core.h"
 #include "strategy/verb.h"
 
@@ -23,6 +25,15 @@ Leaves to_replica(const StrategyCore& core, int replica, const Leaves& leaves) {
 
 void end_of_data() {
   throw EndOfData("the dataset is exhausted on every worker; iterate it anew for another pass");
+}
+
+void no_shape_of(const std::type_info& type) {
+  throw DataError(
+      fmt::format("a worker has had no element yet, and elements of type {} cannot be described to "
+                  "it: that takes keys that are numbers or texts, and parts that can be made "
+                  "without arguments. Give every worker at least one element",
+                  type_name(type)),
+      Code::invalid_argument);
 }
 
 void no_empty_element() {
@@ -115,18 +126,98 @@ void stages_into(std::vector<Trait>& traits, const Stage& stage, Sharding by) {
 
 }  // namespace
 
-void require_same_division(const Distribution& how, const Stage& stage) {
+namespace {
+
+/// As Workers::gather(), of workers that can only add up numbers.
+std::vector<std::string> gather_by_sums(const InputWorkers& workers, const std::string& own) {
+  const auto words = [](std::int64_t bytes) {
+    return (static_cast<std::size_t>(bytes) + sizeof(std::int64_t) - 1) / sizeof(std::int64_t);
+  };
+  const auto index = static_cast<std::size_t>(workers.index);
+  std::vector<std::int64_t> lengths(static_cast<std::size_t>(workers.count), 0);
+  lengths[index] = static_cast<std::int64_t>(own.size());
+  workers.sum(lengths);
+  std::vector<std::size_t> begins;
+  std::size_t total = 0;
+  for (const std::int64_t length : lengths) {
+    begins.push_back(total);
+    total += words(length);
+  }
+  // Each place is written by one worker only.
+  std::vector<std::int64_t> all(total, 0);
+  if (!own.empty()) std::memcpy(&all[begins[index]], own.data(), own.size());
+  if (total > 0) workers.sum(all);
+  std::vector<std::string> texts;
+  for (std::size_t w = 0; w < lengths.size(); ++w) {
+    std::string text(static_cast<std::size_t>(lengths[w]), '\0');
+    if (!text.empty()) std::memcpy(text.data(), &all[begins[w]], text.size());
+    texts.push_back(std::move(text));
+  }
+  return texts;
+}
+
+void compare(const Distribution& how, std::string_view subject, const std::vector<Trait>& traits) {
+  if (!how.own_workers) return how.core->workers()->require_alike(subject, traits);
+  const InputWorkers& workers = how.options.workers;
+  const Comparing group{
+      .gather = [&](const std::string& own) { return gather_by_sums(workers, own); },
+      .before_throwing =
+          [&] {
+            std::int64_t nothing = 0;
+            try {
+              workers.sum(std::span(&nothing, 1));
+            } catch (const std::exception&) {  // another one has met everybody and thrown already
+            }
+          }};
+  require_alike(group, subject, traits);
+}
+
+const char* divided_by(Sharding sharding) {
+  switch (sharding) {
+    case Sharding::files:
+      return "files";
+    case Sharding::data:
+      return "elements";
+    case Sharding::none:
+      break;
+  }
+  return "nobody (AutoShardPolicy::off)";
+}
+
+}  // namespace
+
+ShardChoice choose_together(Distribution& how, const StagePtr& stage, Elements elements) {
   constexpr std::size_t kNames = 10'000;  // of each reader: a pipeline may name files for ever
-  Workers* workers = how.core->workers();
-  if (workers == nullptr || how.own_workers || how.sharding == Sharding::none) return;
-  const Verb verb("distribute", how.here);
-  const bool by_files = how.sharding == Sharding::files;
-  std::vector<Trait> files{{"the data divided by", by_files ? "files" : "elements"}};
-  for (std::string& name : files_read(stage, kNames)) files.push_back({"file", std::move(name)});
-  workers->require_alike("distribute: the files to read", files);
+  const InputWorkers& workers = how.options.workers;
+  ShardChoice choice;
+  std::vector<Trait> files;
   std::vector<Trait> stages;
-  stages_into(stages, stage, how.sharding);
-  workers->require_alike("distribute: the stages of the dataset, the last one first", stages);
+  std::exception_ptr refused;
+  try {
+    if (elements == Elements::batches) require_batches(*stage);
+    choice = choose_sharding(stage, workers.count, workers.index, auto_shard_policy(*stage));
+    how.sharding = choice.by;
+    files.push_back({"the data divided by", divided_by(choice.by)});
+    if (workers.count > 1 && choice.by != Sharding::none) {
+      for (std::string& name : files_read(*stage, kNames)) {
+        files.push_back({"file", std::move(name)});
+      }
+      stages_into(stages, *stage, choice.by);
+    }
+  } catch (const std::exception& error) {
+    // Not before the others have been told: they would wait for this worker.
+    refused = std::current_exception();
+    files = {{"an error:", error.what()}};
+  }
+  if (workers.count > 1) {
+    const Verb verb("distribute", how.here);
+    compare(how, "distribute: the files to read", files);
+    if (!refused && choice.by != Sharding::none) {
+      compare(how, "distribute: the stages of the dataset, the last one first", stages);
+    }
+  }
+  if (refused) std::rethrow_exception(refused);
+  return choice;
 }
 
 void agree_on_pipelines(Distribution& how, std::uint64_t own_fingerprint, std::int64_t own_steps) {

@@ -180,6 +180,25 @@ TEST(DistributeWorkers, ThreadsAndWorkersHaveTheSameRowsToTheLastStep) {
   check(range(3).batch(GlobalBatch{8}));
 }
 
+// TensorFlow's order: worker w has the slices w, w + workers, ... So where several workers have
+// several replicas each, replicas of the same number have other rows than on threads; a step has
+// the same rows all the same.
+TEST(DistributeWorkers, WorkersOfSeveralReplicasHaveOtherRowsOfTheSameStep) {
+  const auto dataset = range(16).batch(GlobalBatch{8});
+  const auto threads = on_threads(4, dataset);
+  const auto seen = seen_by(2, 2, [&](Strategy& strategy, const InputOptions& options) {
+    return strategy.distribute(dataset, options);
+  });
+  EXPECT_THAT(threads[0], ElementsAre(Rows{0, 1}, Rows{2, 3}, Rows{4, 5}, Rows{6, 7}));
+  EXPECT_THAT(seen[0][0], ElementsAre(Rows{0, 1}, Rows{4, 5}));
+  EXPECT_THAT(seen[1][0], ElementsAre(Rows{2, 3}, Rows{6, 7}));
+  for (std::size_t s = 0; s < threads.size(); ++s) {
+    std::multiset<Rows> of_workers(seen[0][s].begin(), seen[0][s].end());
+    of_workers.insert(seen[1][s].begin(), seen[1][s].end());
+    EXPECT_EQ(of_workers, std::multiset<Rows>(threads[s].begin(), threads[s].end())) << s;
+  }
+}
+
 TEST(DistributeWorkers, CardinalityIsTheNumberOfStepsOfAllWorkers) {
   const auto check = [](int workers, int replicas, const auto& distribute) {
     on_workers(workers, replicas, [&](Strategy& strategy, const InputWorkers& place) {
@@ -245,6 +264,65 @@ TEST(DistributeWorkers, AWorkerWithAnotherPipelineIsNamedWithTheStage) {
   EXPECT_THAT(difference(data::from_tensors(torch::zeros({4, 2})),
                          data::from_tensors(torch::zeros({4, 3}))),
               AllOf(HasSubstr("Float[4, 2]"), HasSubstr("Float[4, 3]")));
+}
+
+TEST(DistributeWorkers, AnotherPolicyIsNamed) {
+  using ::testing::AllOf;
+  using ::testing::HasSubstr;
+  const auto rows = [](AutoShardPolicy policy) {
+    return range(8).batch(GlobalBatch{4}).with_options({policy});
+  };
+  EXPECT_THAT(difference(rows(AutoShardPolicy::data), rows(AutoShardPolicy::off)),
+              AllOf(HasSubstr("worker 0 has the data divided by elements"),
+                    HasSubstr("worker 1 has the data divided by nobody (AutoShardPolicy::off)"),
+                    HasSubstr(", at distribute_workers_test.cc:")));
+}
+
+// The others would wait for a worker that threw by itself.
+TEST(DistributeWorkers, WhatOneWorkerCannotDivideIsEverybodysError) {
+  using ::testing::AllOf;
+  using ::testing::HasSubstr;
+  const auto good = range(8).batch(GlobalBatch{4}).with_options({AutoShardPolicy::data});
+  EXPECT_THAT(
+      difference(good, range(8).batch(GlobalBatch{4}).with_options({AutoShardPolicy::file})),
+      AllOf(HasSubstr("worker 0 has the data divided by elements"),
+            HasSubstr("worker 1 has an error: cannot divide by files")));
+  EXPECT_THAT(difference(good, range(8)), HasSubstr("worker 1 has an error: distribute: the "
+                                                    "elements are not batches"));
+  // On every worker it is what it is.
+  EXPECT_THAT(testing::error_of<InvalidUsage>([&] {
+                testing::run_workers({.workers = 2}, [&](MultiWorkerMirroredStrategy& strategy) {
+                  (void)strategy.distribute(
+                      range(8).batch(GlobalBatch{4}).with_options({AutoShardPolicy::file}));
+                });
+              }),
+              HasSubstr("cannot divide by files"));
+}
+
+TEST(DistributeWorkers, WorkersGivenByHandAreComparedToo) {
+  using ::testing::AllOf;
+  using ::testing::HasSubstr;
+  const auto rows = [](std::uint64_t seed) {
+    return range(64).shuffle(100, Seed{seed}).batch(GlobalBatch{4});
+  };
+  std::atomic<int> found = 0;
+  try {
+    on_workers(3, 2, [&](Strategy& strategy, const InputWorkers& place) {
+      try {
+        (void)strategy.distribute(rows(place.index == 1 ? 8 : 7), InputOptions{.workers = place});
+      } catch (const Mismatch& error) {
+        EXPECT_THAT(error.what(), AllOf(HasSubstr("worker 1 differs from worker 0"),
+                                        HasSubstr("worker 0 has stage 1 shuffle(100, seed 7)"),
+                                        HasSubstr("worker 1 has stage 1 shuffle(100, seed 8)"),
+                                        HasSubstr(", at distribute_workers_test.cc:")));
+        EXPECT_EQ(error.culprits(), std::vector<int>{1});
+        ++found;
+        throw;
+      }
+    });
+  } catch (const Mismatch&) {
+  }
+  EXPECT_EQ(found, 3) << "every worker says it";
 }
 
 /// The Mismatch of two workers, of which the first does fn(strategy) and the other one waits.

@@ -140,6 +140,40 @@ TEST(DistributeWorkers, AWorkerWithoutAnElementLearnsWhatAnEmptyBatchIs) {
   EXPECT_EQ(no_rows.sizes(), at::IntArrayRef({0, 6}));
 }
 
+/// A key that cannot be sent.
+struct Key {
+  int number = 0;
+  friend auto operator<=>(const Key&, const Key&) = default;
+};
+
+TEST(DistributeWorkers, ATypeThatCannotBeDescribedIsNamed) {
+  using Parts = std::map<Key, Tensor>;
+  std::atomic<int> errors = 0;
+  on_workers(2, 1, [&](Strategy& strategy, const InputWorkers& place) {
+    const auto dataset = strategy.distribute_from_function(
+        [](const InputContext& context) {
+          return range(2)
+              .map([](const Tensor& x) {
+                return Parts{{Key{1}, x}};
+              })
+              .take(context.input_pipeline_id == 0 ? 2 : 0)
+              .batch(PerReplicaBatch{2});
+        },
+        InputOptions{.workers = place});
+    const auto iterator = dataset.iterate();
+    try {
+      static_cast<void>(iterator->next());
+    } catch (const DataError& error) {
+      EXPECT_EQ(error.code(), Code::invalid_argument);
+      EXPECT_THAT(error.what(), ::testing::AllOf(::testing::HasSubstr("Key"),
+                                                 ::testing::HasSubstr("at least one element"),
+                                                 ::testing::Not(::testing::HasSubstr("scalars"))));
+      ++errors;
+    }
+  });
+  EXPECT_EQ(errors, 2) << "nobody goes on alone";
+}
+
 TEST(DistributeWorkers, AnEmptyBatchHasAllPartsOfANest) {
   struct Example {
     std::map<std::string, Tensor> features;
