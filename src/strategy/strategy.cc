@@ -269,22 +269,7 @@ std::vector<Mirrored<Tensor>> Strategy::batch_reduce_to(ReduceOp op,
                                                         std::span<const ReducePair> pairs,
                                                         Here here) {
   const CrossEntry entry(*core_, "batch_reduce_to", here);
-  if (core_->workers() == nullptr) return core_->ops().batch_reduce(op, pairs);
-  // Of a value that is not distributed every worker has one, however many replicas: as reduce_to().
-  std::vector<ReducePair> distributed;
-  for (const ReducePair& pair : pairs) {
-    if (!pair.value.is_plain()) distributed.push_back(pair);
-  }
-  std::vector<Mirrored<Tensor>> reduced = core_->ops().batch_reduce(op, distributed);
-  if (distributed.size() == pairs.size()) return reduced;
-  std::vector<Mirrored<Tensor>> results;
-  auto next = reduced.begin();
-  for (const ReducePair& pair : pairs) {
-    results.push_back(pair.value.is_plain()
-                          ? reduce_to(op, pair.value.components().front(), pair.destinations, here)
-                          : std::move(*next++));
-  }
-  return results;
+  return core_->ops().batch_reduce(op, pairs);
 }
 
 std::vector<Colocated<Tensor>> Strategy::batch_reduce_to(

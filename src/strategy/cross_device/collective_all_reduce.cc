@@ -77,6 +77,12 @@ struct Outgoing {
   [[nodiscard]] at::ScalarType dtype() const {
     return pair->value.components().front().scalar_type();
   }
+  /// Makes the sum of integers in `result` the mean of `count`.
+  void divide_result(int count) {
+    const DType mean = tensor::mean_dtype(tensor::to_dtype(dtype()));
+    result = tensor::mean_of_sum(result, count).to(tensor::to_scalar_type(mean));
+    shares_memory = false;
+  }
 };
 
 /// "reduce SUM float32[3]", "apply SUM of 12 tensors float32[784, 128], float32[128], ...".
@@ -233,6 +239,8 @@ class CollectiveAllReduce::Impl {
 
   void reduce_dense(const Call& call, ReduceOp op, const std::vector<Outgoing*>& values);
   void reduce_sparse(const Call& call, ReduceOp op, Outgoing& value);
+  /// A tensor that is not distributed: every worker has one, however many devices.
+  void reduce_plain(const Call& call, ReduceOp op, Outgoing& value);
   /// Every worker's rows, in rank order. Besides the number of rows all must be the same, also what
   /// `agreement` says.
   Tensor all_gather_rows(const Call& call, const Tensor& rows, Agreement agreement,
@@ -337,11 +345,7 @@ void CollectiveAllReduce::Impl::reduce_dense(const Call& call, ReduceOp op,
   }
   works.finish();
   for (Outgoing* value : values) {
-    if (!value->divide) continue;
-    const DType mean = tensor::mean_dtype(tensor::to_dtype(value->dtype()));
-    value->result =
-        tensor::mean_of_sum(value->result, group_size()).to(tensor::to_scalar_type(mean));
-    value->shares_memory = false;
+    if (value->divide) value->divide_result(group_size());
   }
 }
 
@@ -376,8 +380,20 @@ void CollectiveAllReduce::Impl::reduce_sparse(const Call& call, ReduceOp op, Out
   const std::string description = described(op, {&value});
   const Tensor indices = all_gather_rows(call, value.sparse._indices().t(), agreement, description);
   Tensor values = all_gather_rows(call, value.sparse._values(), agreement, description);
-  if (op == ReduceOp::mean) values = tensor::mean_of_sum(values, group_size());
+  const int count = value.pair->value.is_plain() ? session_.size() : group_size();
+  if (op == ReduceOp::mean) values = tensor::mean_of_sum(values, count);
   value.result = at::_sparse_coo_tensor_unsafe(indices.t(), values, value.sparse.sizes());
+}
+
+void CollectiveAllReduce::Impl::reduce_plain(const Call& call, ReduceOp op, Outgoing& value) {
+  const Tensor& own = value.inputs.front();
+  Agreement agreement = {static_cast<std::int64_t>(op)};
+  add_shape(agreement, own);
+  agreement.push_back(static_cast<std::int64_t>(value.dtype()));
+  const Tensor all = all_gather_rows(call, own.unsqueeze(0), agreement, described(op, {&value}));
+  const ReduceOp now = value.divide ? ReduceOp(ReduceOp::sum) : op;
+  value.result = tensor::reduce_dense(detail::combine_of(now), all.unbind(0));
+  if (value.divide) value.divide_result(session_.size());
 }
 
 CollectiveAllReduce::CollectiveAllReduce(coll::Session session, DeviceList devices,
@@ -392,6 +408,7 @@ coll::Session& CollectiveAllReduce::session() noexcept { return impl_->session()
 std::vector<Mirrored<Tensor>> CollectiveAllReduce::do_batch_reduce(
     ReduceOp op, std::span<const ReducePair> pairs, const CommunicationOptions& options) {
   for (const ReducePair& pair : pairs) {
+    if (pair.value.is_plain() && impl_->session().size() > 1) continue;  // every worker has one
     if (pair.value.components().size() != impl_->local_devices()) {
       throw InvalidUsage(fmt::format(
           "CollectiveAllReduce: a value of {} components, but this worker takes part with {} "
@@ -410,6 +427,8 @@ std::vector<Mirrored<Tensor>> CollectiveAllReduce::do_batch_reduce(
   for (auto value = all.rbegin(); value != all.rend(); ++value) {
     if (value->sparse.defined()) {
       impl_->reduce_sparse(call, op, *value);
+    } else if (value->pair->value.is_plain() && impl_->local_devices() > 1) {
+      impl_->reduce_plain(call, op, *value);
     } else {
       dense.push_back(&*value);
     }

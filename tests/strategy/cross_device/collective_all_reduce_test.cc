@@ -397,6 +397,34 @@ TEST_F(CollectiveTest, OneDeadlineFromEntry) {
   });
 }
 
+/// A tensor that is not distributed: every worker has one, whatever the number of its devices.
+TEST_F(CollectiveTest, OfPlainTensorsEveryWorkerHasOne) {
+  for (const int local : {1, 2}) {
+    run_workers(3, local, [&](CollectiveAllReduce& ops, int rank) {
+      const Tensor own = torch::full({2}, rank + 1.0);
+      const Tensor integer = torch::full({2}, rank + 2, torch::kInt);
+      const std::vector<ReducePair> pairs = {{own, devices(2)},
+                                             {numbered(rank, local), "CPU:0"},
+                                             {integer, "CPU:1"},
+                                             {torch::eye(2).to_sparse() * (rank + 1), "CPU:0"}};
+      const auto sums = ops.batch_reduce(ReduceOp::sum, pairs);
+      const int n = 3 * local;
+      ASSERT_EQ(sums.size(), 4U);
+      EXPECT_THAT(numbers(sums[0]), Each(6));
+      EXPECT_THAT(numbers(sums[1].single()), ElementsAre(n * (n + 1) / 2.0));
+      EXPECT_THAT(numbers(sums[2].single()), ElementsAre(9, 9));
+      EXPECT_EQ(sums[2].single().scalar_type(), torch::kInt);
+      EXPECT_THAT(numbers(sums[3].single().to_dense()), ElementsAre(6, 0, 0, 6));
+      const auto means = ops.batch_reduce(ReduceOp::mean, pairs);
+      EXPECT_THAT(numbers(means[0]), Each(2));
+      EXPECT_THAT(numbers(means[2].single()), ElementsAre(3, 3));
+      EXPECT_TRUE(means[2].single().is_floating_point());
+      EXPECT_THAT(numbers(means[3].single().to_dense()), ElementsAre(2, 0, 0, 2));
+      EXPECT_THAT(numbers(ops.reduce(ReduceOp::max, own, "CPU:0").single()), ElementsAre(3, 3));
+    });
+  }
+}
+
 TEST_F(CollectiveTest, WhatIsRefused) {
   run_workers(1, 2, [](CollectiveAllReduce& ops, int) {
     EXPECT_THAT(wrong_value([&] { ops.reduce(ReduceOp::sum, torch::ones({}), "CPU:0"); }),
