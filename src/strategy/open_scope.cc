@@ -3,22 +3,81 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <map>
+#include <vector>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "strategy/core.h"
 
 namespace lockstep::detail {
 
 namespace {
 
-ScopeId next_id() {
-  static std::atomic<std::uint64_t> last = 0;  // of all threads: an id says whose scope it is
-  return static_cast<ScopeId>(++last);
-}
+/// A thread that has entered scopes. Another thread that destroys one of them leaves word here.
+class ScopeOwner {
+ public:
+  ScopeOwner() : number_(enrol(this)) { current_ = this; }
+  ~ScopeOwner() {
+    current_ = nullptr;
+    const MutexLock lock(mutex_);
+    owners().erase(number_);
+  }
+  ScopeOwner(const ScopeOwner&) = delete;
+  ScopeOwner& operator=(const ScopeOwner&) = delete;
 
-ScopeId open(OpenScope scope) {
-  thread_context().scopes.push_back(std::move(scope));
-  return thread_context().scopes.back().id;
+  /// An id of all threads, which says whose scope it is.
+  static ScopeId next_id() {
+    thread_local ScopeOwner owner;
+    return static_cast<ScopeId>(owner.number_ << kCountBits | ++owner.count_);
+  }
+  static bool is_own(ScopeId id) noexcept {
+    return current_ != nullptr && current_->number_ == number_of(id);
+  }
+  /// Tells a scope's thread that it has ended; nothing to do if that thread is over.
+  static void tell(ScopeId id) {
+    const MutexLock lock(mutex_);
+    const auto owner = owners().find(number_of(id));
+    if (owner == owners().end()) return;
+    owner->second->ended_.push_back(id);
+    owner->second->told_.store(true);
+  }
+  /// What this thread was told since the last time.
+  static std::vector<ScopeId> told() {
+    if (current_ == nullptr || !current_->told_.load(std::memory_order_relaxed)) return {};
+    const MutexLock lock(mutex_);
+    current_->told_.store(false);
+    return std::exchange(current_->ended_, {});
+  }
+
+ private:
+  static constexpr int kCountBits = 40;
+
+  static std::uint64_t number_of(ScopeId id) noexcept {
+    return static_cast<std::uint64_t>(id) >> kCountBits;
+  }
+  static std::map<std::uint64_t, ScopeOwner*>& owners() REQUIRES(mutex_) {
+    static std::map<std::uint64_t, ScopeOwner*> all;
+    return all;
+  }
+  static std::uint64_t enrol(ScopeOwner* owner) {
+    static std::uint64_t last = 0;
+    const MutexLock lock(mutex_);
+    owners().emplace(++last, owner);
+    return last;
+  }
+
+  inline static Mutex mutex_;
+  inline static thread_local ScopeOwner* current_ = nullptr;
+  const std::uint64_t number_;
+  std::uint64_t count_ = 0;
+  std::atomic<bool> told_ = false;
+  std::vector<ScopeId> ended_;  // under mutex_
+};
+
+ScopeId open(ThreadContext& context, OpenScope scope) {
+  context.scopes.push_back(std::move(scope));
+  return context.scopes.back().id;
 }
 
 /// Where a record is among those of a context; nullopt if it is not there.
@@ -85,16 +144,20 @@ std::string inside_a_function(const OpenScope& scope) {
       scope.what);
 }
 
-constexpr const char* kElsewhere =
-    "a scope was entered on another thread, or in a function of run(), merge_call() or update() "
-    "that is over: it ends where it was entered";
+constexpr const char* kOver =
+    "a scope was entered in a function of run(), merge_call() or update() that is over: it has "
+    "ended with it";
+constexpr const char* kOnAnotherThread =
+    "a scope was entered on another thread: it ends there. Do not move it to another thread";
 
 }  // namespace
 
 ScopeId enter_strategy(Mode mode, std::string what) {
-  auto& modes = thread_context().modes;
+  ThreadContext& context = thread_context();
+  auto& modes = context.modes;
   modes.push_back(std::move(mode));
-  return open({next_id(), ScopeKind::strategy, std::move(what), modes.size() - 1});
+  return open(context,
+              {ScopeOwner::next_id(), ScopeKind::strategy, std::move(what), modes.size() - 1});
 }
 
 ScopeId enter_colocation(DeviceList devices) {
@@ -102,44 +165,66 @@ ScopeId enter_colocation(DeviceList devices) {
   for (const Device& device : devices) {
     what += (&device == &devices.front() ? "" : ", ") + device.short_name();
   }
-  auto& colocations = thread_context().colocations;
+  ThreadContext& context = thread_context();
+  auto& colocations = context.colocations;
   colocations.push_back(std::move(devices));
-  return open({next_id(), ScopeKind::colocation, what + ")", colocations.size() - 1});
+  return open(context,
+              {ScopeOwner::next_id(), ScopeKind::colocation, what + ")", colocations.size() - 1});
 }
 
 ScopeId enter_tower_local(Aggregation aggregation) {
-  auto& current = thread_context().tower_local;
-  OpenScope scope{next_id(), ScopeKind::tower_local,
+  ThreadContext& context = thread_context();
+  auto& current = context.tower_local;
+  OpenScope scope{ScopeOwner::next_id(), ScopeKind::tower_local,
                   fmt::format("tower_local_var_scope({})", to_string(aggregation))};
   scope.tower_local_before = current;
   current = aggregation;
-  return open(std::move(scope));
+  return open(context, std::move(scope));
 }
 
 ScopeId enter_names(std::string_view name) {
   ThreadContext& context = thread_context();
-  OpenScope scope{next_id(), ScopeKind::names, fmt::format("NameScope(\"{}\")", name)};
+  OpenScope scope{ScopeOwner::next_id(), ScopeKind::names, fmt::format("NameScope(\"{}\")", name)};
   scope.before = context.names;
   scope.variable_names_before = context.variable_names;
   for (std::string* names : {&context.names, &context.variable_names}) {
     *names += name;
     if (names->back() != '/') *names += '/';
   }
-  return open(std::move(scope));
+  return open(context, std::move(scope));
 }
 
 ScopeId enter_device(std::string_view device) {
-  std::string& current = thread_context().device;
+  ThreadContext& context = thread_context();
+  std::string& current = context.device;
   std::string inside = Device::canonicalize(device, current).str();
-  OpenScope scope{next_id(), ScopeKind::device, fmt::format("DeviceScope(\"{}\")", device)};
+  OpenScope scope{ScopeOwner::next_id(), ScopeKind::device,
+                  fmt::format("DeviceScope(\"{}\")", device)};
   scope.before = std::exchange(current, std::move(inside));
-  return open(std::move(scope));
+  return open(context, std::move(scope));
 }
 
 ScopeId enter_creator(VariableCreator creator) {
-  auto& creators = thread_context().creators;
+  ThreadContext& context = thread_context();
+  auto& creators = context.creators;
   creators.push_back(std::move(creator));
-  return open({next_id(), ScopeKind::creator, "a VariableCreatorScope", creators.size() - 1});
+  return open(context, {ScopeOwner::next_id(), ScopeKind::creator, "a VariableCreatorScope",
+                        creators.size() - 1});
+}
+
+void end_what_others_destroyed(ThreadContext& context) {
+  for (const ScopeId id : ScopeOwner::told()) {
+    if (const auto position = position_of(context, id)) {
+      take_back(context, *position);
+      continue;
+    }
+    for (ContextSwap* swap = ContextSwap::innermost(); swap != nullptr; swap = swap->outer()) {
+      if (const auto position = position_of(swap->before(), id)) {
+        take_back(swap->before(), *position);
+        break;
+      }
+    }
+  }
 }
 
 void end_scope(ScopeId id) noexcept {
@@ -157,7 +242,12 @@ void end_scope(ScopeId id) noexcept {
       return;
     }
   }
-  log_error("{}", kElsewhere);
+  if (ScopeOwner::is_own(id)) {
+    log_error("{}", kOver);
+    return;
+  }
+  log_error("{}", kOnAnotherThread);
+  ScopeOwner::tell(id);
 }
 
 void exit_scope(ScopeId id) {
@@ -167,7 +257,7 @@ void exit_scope(ScopeId id) {
     take_back(context, context.scopes.size() - 1);
     return;
   }
-  std::string why = kElsewhere;
+  std::string why = ScopeOwner::is_own(id) ? kOver : kOnAnotherThread;
   if (const auto position = position_of(context, id)) why = out_of_order(context, *position);
   for (ContextSwap* swap = ContextSwap::innermost(); swap != nullptr; swap = swap->outer()) {
     if (const auto position = position_of(swap->before(), id)) {

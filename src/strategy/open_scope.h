@@ -19,6 +19,7 @@
 namespace lockstep::detail {
 
 struct Mode;
+struct ThreadContext;
 
 enum class ScopeKind { strategy, colocation, tower_local, names, device, creator };
 
@@ -43,8 +44,10 @@ ScopeId enter_creator(VariableCreator creator);
 
 /// Ends a scope wherever it is among those of this thread. The scopes inside it stay, and the
 /// thread is as before all of them once they have ended. Logs an error out of order, and for a
-/// scope of another thread, which stays there.
+/// scope of another thread: that thread ends it before it next looks at its context.
 void end_scope(ScopeId id) noexcept;
+/// Ends the scopes of this thread that other threads have destroyed since the last call.
+void end_what_others_destroyed(ThreadContext& context);
 /// InvalidUsage naming both scopes unless it is the innermost one.
 void exit_scope(ScopeId id);
 

@@ -22,6 +22,7 @@ void require_alive(const StrategyCore& current, const char* method) {
 
 ThreadContext& thread_context() {
   thread_local ThreadContext context;
+  end_what_others_destroyed(context);
   return context;
 }
 
@@ -37,8 +38,8 @@ ContextSwap::ContextSwap(ThreadContext context)
 }
 
 ContextSwap::~ContextSwap() {
+  std::swap(thread_context(), other_);  // first: it may have to end a scope of the other one
   innermost_swap = outer_;
-  std::swap(thread_context(), other_);
 }
 
 ContextSwap* ContextSwap::innermost() noexcept { return innermost_swap; }

@@ -83,6 +83,43 @@ TEST(Scopes, ExitInAStepFunctionOrOnAnotherThreadIsRefused) {
   expect_outside();
 }
 
+// The thread that entered it is right again, whatever the scopes around and inside it.
+TEST(Scopes, DestroyedOnAnotherThreadEndOnTheirOwn) {
+  MirroredStrategy strategy(cpus(2));
+  const auto on_another_thread = [](const auto& fn) { std::thread(fn).join(); };
+  const Logged logged;
+  auto alone = std::make_unique<Scope>(strategy.scope());
+  on_another_thread([&] {
+    alone.reset();
+    expect_outside();
+  });
+  EXPECT_THAT(logged.lines, ElementsAre(HasSubstr("a scope was entered on another thread")));
+  expect_outside();
+  auto outer = std::make_unique<NameScope>("a");
+  auto middle = std::make_unique<NameScope>("b");
+  auto inner = std::make_unique<DeviceScope>("CPU:1");
+  on_another_thread([&] { middle.reset(); });
+  EXPECT_EQ(current_device(), Device("CPU:1").str());
+  inner.reset();
+  EXPECT_EQ(scoped_name("x"), "a/x");
+  outer.reset();
+  expect_outside();
+  // While the thread is inside a function of a run, it is the context around the run that has it.
+  auto around = std::make_unique<NameScope>("around");
+  strategy.run([&](ReplicaContext& replica) {
+    if (replica.replica_id_in_sync_group() != 0) return;
+    on_another_thread([&] { around.reset(); });
+  });
+  EXPECT_EQ(scoped_name("x"), "x");
+  expect_outside();
+  EXPECT_EQ(logged.lines.size(), 3U);
+  // A thread that is over has nothing to end.
+  std::unique_ptr<Scope> left;
+  on_another_thread([&] { left = std::make_unique<Scope>(strategy.scope()); });
+  left.reset();
+  expect_outside();
+}
+
 // Destructors do not throw: they log both scopes, and the thread is right afterwards.
 TEST(Scopes, DestroyedOutOfOrderLeaveTheThreadRight) {
   MirroredStrategy strategy(cpus(2));
