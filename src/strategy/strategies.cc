@@ -3,10 +3,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
+#include <optional>
 #include <set>
 
 #include "base/log.h"
+#include "cluster/cluster_sources.h"
 #include "coll/generation.h"
 #include "lockstep/central_storage_strategy.h"
 #include "lockstep/mirrored_strategy.h"
@@ -47,23 +48,39 @@ DeviceTable table_of(const std::optional<DeviceTable>& given) {
   return given ? *given : DeviceTable::machine();
 }
 
-int number_in(const char* variable) {
-  const char* text = std::getenv(variable);
-  return text != nullptr ? std::atoi(text) : -1;
+/// Whether a source leaves the description to a later one, which knows more.
+bool is_left_to_another(const cluster::ClusterSource& source) {
+  try {
+    return source.resolver(process_environment()) == nullptr;
+  } catch (const ConfigError&) {  // join() says what is wrong
+    return false;
+  }
 }
 
-/// Of the processes that `lockstep launch -n 2` starts each trains by itself, unless it joins the
-/// others: said once, by the first of them.
+/// What the environment says of this process; nullopt if it describes no ranks, or is wrong.
+std::optional<cluster::Claim> claim_of_environment() {
+  for (const cluster::ClusterSource& source : cluster::cluster_sources()) {
+    try {
+      auto claim = source.claim(process_environment());
+      if (claim && !is_left_to_another(source)) return claim;
+    } catch (const ConfigError&) {  // a task that is no rank
+    }
+  }
+  return std::nullopt;
+}
+
+/// Of the processes that a launcher starts, or that TF_CONFIG describes, each trains by itself,
+/// unless it joins the others: said once, by the first of them.
 void warn_if_one_of_several(const std::string& strategy) {
   static std::atomic<bool> said = false;
-  const int processes = number_in("LOCKSTEP_SIZE");
-  if (processes < 2 || number_in("LOCKSTEP_RANK") != 0) return;
-  if (coll::last_generation.load() > 0 || said.exchange(true)) return;
+  if (coll::last_generation.load() > 0 || said.load()) return;
+  const auto claim = claim_of_environment();
+  if (!claim || claim->size < 2 || claim->rank != 0 || said.exchange(true)) return;
   log_warning(
-      "{}: lockstep launch has started {} of these processes, and each trains alone: the same "
-      "model "
-      "{} times, into the same files. MultiWorkerMirroredStrategy trains one model in all of them",
-      strategy, processes, processes);
+      "{}: by {} this process is rank 0 of {}, and each trains alone: the same model {} times, "
+      "into "
+      "the same files. MultiWorkerMirroredStrategy trains one model in all of them",
+      strategy, claim->source, claim->size, claim->size);
 }
 
 /// A strategy that is nothing but its core: the default one, and clones.
