@@ -23,9 +23,9 @@ bool read_as(const OptimizerParamState& state, const Read& read) {
 }
 
 /// Tells `to` what there is: tensor(name, value), each(name, values), number(name, value), steps(n),
-/// and of_the_whole() if it is not one parameter's.
+/// and of_the_whole() if it is not one parameter's. False for a state that is not torch's.
 template <class To>
-void read(const OptimizerParamState& state, To& to) {
+bool read(const OptimizerParamState& state, To& to) {
   using namespace torch::optim;
   const auto adam = [&](const auto& own) {
     to.steps(own.step());
@@ -33,37 +33,38 @@ void read(const OptimizerParamState& state, To& to) {
     to.tensor("exp_avg_sq", own.exp_avg_sq());
     to.tensor("max_exp_avg_sq", own.max_exp_avg_sq());
   };
-  read_as<SGDParamState>(
-      state, [&](const auto& own) { to.tensor("momentum_buffer", own.momentum_buffer()); }) ||
-      read_as<AdamParamState>(state, adam) || read_as<AdamWParamState>(state, adam) ||
-      read_as<AdagradParamState>(state,
-                                 [&](const auto& own) {
-                                   to.steps(own.step());
-                                   to.tensor("sum", own.sum());
-                                 }) ||
-      read_as<RMSpropParamState>(state,
-                                 [&](const auto& own) {
-                                   to.steps(own.step());
-                                   to.tensor("square_avg", own.square_avg());
-                                   to.tensor("momentum_buffer", own.momentum_buffer());
-                                   to.tensor("grad_avg", own.grad_avg());
-                                 }) ||
-      read_as<LBFGSParamState>(state, [&](const auto& own) {
-        to.of_the_whole();
-        to.tensor("d", own.d());
-        to.tensor("H_diag", own.H_diag());
-        to.tensor("prev_flat_grad", own.prev_flat_grad());
-        to.each("old_dirs", own.old_dirs());
-        to.each("old_stps", own.old_stps());
-        to.each("ro", own.ro());
-        if (own.al()) to.each("al", *own.al());
-        if (own.n_iter() > 0) {  // torch leaves them without a value before
-          to.number("t", own.t());
-          to.number("prev_loss", own.prev_loss());
-        }
-        to.number("func_evals", static_cast<double>(own.func_evals()));
-        to.number("n_iter", static_cast<double>(own.n_iter()));
-      });
+  return read_as<SGDParamState>(
+             state,
+             [&](const auto& own) { to.tensor("momentum_buffer", own.momentum_buffer()); }) ||
+         read_as<AdamParamState>(state, adam) || read_as<AdamWParamState>(state, adam) ||
+         read_as<AdagradParamState>(state,
+                                    [&](const auto& own) {
+                                      to.steps(own.step());
+                                      to.tensor("sum", own.sum());
+                                    }) ||
+         read_as<RMSpropParamState>(state,
+                                    [&](const auto& own) {
+                                      to.steps(own.step());
+                                      to.tensor("square_avg", own.square_avg());
+                                      to.tensor("momentum_buffer", own.momentum_buffer());
+                                      to.tensor("grad_avg", own.grad_avg());
+                                    }) ||
+         read_as<LBFGSParamState>(state, [&](const auto& own) {
+           to.of_the_whole();
+           to.tensor("d", own.d());
+           to.tensor("H_diag", own.H_diag());
+           to.tensor("prev_flat_grad", own.prev_flat_grad());
+           to.each("old_dirs", own.old_dirs());
+           to.each("old_stps", own.old_stps());
+           to.each("ro", own.ro());
+           if (own.al()) to.each("al", *own.al());
+           if (own.n_iter() > 0) {  // torch leaves them without a value before
+             to.number("t", own.t());
+             to.number("prev_loss", own.prev_loss());
+           }
+           to.number("func_evals", static_cast<double>(own.func_evals()));
+           to.number("n_iter", static_cast<double>(own.n_iter()));
+         });
 }
 
 struct Collect {
@@ -106,7 +107,7 @@ struct Visit {
 template <class LookAt>
 std::int64_t look_at_all(const torch::optim::Optimizer& optimizer, const LookAt& look) {
   Visit<LookAt> visit{look};
-  for (const auto& each : optimizer.state()) read(*each.second, visit);
+  for (const auto& each : optimizer.state()) (void)read(*each.second, visit);
   return visit.all_steps;
 }
 
@@ -120,7 +121,7 @@ std::uint32_t version_of(const Tensor& tensor) {
 ParameterState state_of(const torch::optim::Optimizer& optimizer, const Tensor& parameter) {
   const auto found = optimizer.state().find(c10::guts::to_string(parameter.unsafeGetTensorImpl()));
   Collect collect;
-  if (found != optimizer.state().end()) read(*found->second, collect);
+  if (found != optimizer.state().end()) collect.state.is_known = read(*found->second, collect);
   return std::move(collect.state);
 }
 

@@ -18,7 +18,8 @@ namespace lockstep::train {
 struct ParameterState {
   std::vector<std::pair<std::string, Tensor>> tensors;  // that are defined
   std::int64_t steps = 0;
-  bool is_slot = true;  // false: it is the whole optimizer's, kept under the first parameter
+  bool is_known = true;  // false: there is one, of a type that is not torch's
+  bool is_slot = true;   // false: it is the whole optimizer's, kept under the first parameter
 };
 
 /// Empty before the first step, and of an optimizer that is not torch's.

@@ -31,12 +31,14 @@ std::optional<std::tuple<double, double>> betas_of(torch::optim::Optimizer& opti
 }  // namespace
 
 std::vector<OptimizerVariable> OptimizerCore::variables() const {
+  const auto refuse = [&](const char* why) {
+    throw Unsupported(fmt::format(
+        "variables(): what {} keeps is known to itself only, since it {}. Read it from local() of "
+        "each replica's Optimizer",
+        type_, why));
+  };
   if (!train::has_torchs_state(optimizer(0))) {
-    throw Unsupported(
-        fmt::format("variables(): what {} keeps is known to itself only, since it is not derived "
-                    "from one of torch's optimizers. Read it from local() of each replica's "
-                    "Optimizer",
-                    type_));
+    refuse("is not derived from one of torch's optimizers");
   }
   std::vector<OptimizerVariable> all;
   std::int64_t steps = 0;  // of the parameter that has taken most
@@ -44,6 +46,7 @@ std::vector<OptimizerVariable> OptimizerCore::variables() const {
     std::vector<OptimizerVariable> own;
     for (int c = 0; c < copies(); ++c) {
       const train::ParameterState state = train::state_of(optimizer(c), parameters_.on(c, p));
+      if (!state.is_known) refuse("keeps a state of its own type under the parameters");
       if (state.tensors.empty()) continue;
       steps = std::max(steps, state.steps);
       own.resize(state.tensors.size());

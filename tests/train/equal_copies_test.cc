@@ -217,6 +217,39 @@ TEST(OwnOptimizer, ItsStateIsNotSaidToBeNone) {
               AllOf(HasSubstr("Own"), HasSubstr("local()")));
 }
 
+/// SGD that keeps a state of its own type.
+struct OwnState : torch::optim::OptimizerCloneableParamState<OwnState> {
+  int64_t steps = 0;
+};
+struct CountingSgd : torch::optim::SGD {
+  using SGD::SGD;
+  Tensor step(LossClosure closure = nullptr) override {
+    for (const Tensor& parameter : param_groups().front().params()) {
+      const auto key = c10::guts::to_string(parameter.unsafeGetTensorImpl());
+      if (state().count(key) == 0) state()[key] = std::make_unique<OwnState>();
+      ++static_cast<OwnState&>(*state()[key]).steps;
+    }
+    return SGD::step(std::move(closure));
+  }
+};
+
+TEST(OwnOptimizer, AStateOfItsOwnTypeIsNotSaidToBeNone) {
+  MirroredStrategy strategy(cpus(2));
+  const auto scope = strategy.scope();
+  const Variable w = weight();
+  const auto own = strategy.optimizer<CountingSgd>(std::vector{w}, rate(0.1));
+  EXPECT_TRUE(own.variables().empty()) << "before the first step there is none";
+  strategy.run(
+      [&](ReplicaContext& replica, Optimizer& optimizer) {
+        w.read().sum().backward();
+        optimizer.apply(replica);
+      },
+      own);
+  EXPECT_THAT(
+      error_of<Unsupported>(Code::unimplemented, [&] { (void)own.variables(); }),
+      AllOf(HasSubstr("CountingSgd"), HasSubstr("a state of its own type"), HasSubstr("local()")));
+}
+
 // --- cross-device ops of the user ----------------------------------------------------------------
 
 /// A hundred times the sum.
