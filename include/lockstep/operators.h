@@ -1,5 +1,5 @@
 // Arithmetic on variables and mirrored values: each operand is read as in its context, the result
-// is a plain tensor. v + 1, 2 * v, v < w, v == 7, v & 3, -v, ...
+// is a plain tensor. v + 1, 2 * v, v < w, v == 7, v & 3, v << 1, -v, ...
 #pragma once
 
 #include "lockstep/variable.h"
@@ -93,6 +93,15 @@ requires detail::TensorOperands<A, B> Tensor operator|(const A& a, const B& b) {
 template <class A, class B>
 requires detail::TensorOperands<A, B> Tensor operator^(const A& a, const B& b) {
   return detail::operand(a) ^ detail::operand(b);
+}
+
+template <class A, class B>
+requires detail::TensorOperands<A, B> Tensor operator<<(const A& a, const B& b) {
+  return detail::operand(a).bitwise_left_shift(detail::operand(b));
+}
+template <class A, class B>
+requires detail::TensorOperands<A, B> Tensor operator>>(const A& a, const B& b) {
+  return detail::operand(a).bitwise_right_shift(detail::operand(b));
 }
 
 template <class A>

@@ -536,6 +536,12 @@ TEST_F(MirroredVariable, ComparisonsAndBits) {
   EXPECT_TRUE(seven.any().equal(torch::full({}, 7)));
   EXPECT_EQ(number(seven == 7), 1);
   EXPECT_EQ(number(seven & 3), 3);
+  EXPECT_THAT(numbers(v << 1), ElementsAre(10, 14, 12));
+  EXPECT_THAT(numbers(v >> 1), ElementsAre(2, 3, 3));
+  EXPECT_THAT(numbers(1 << w), ElementsAre(32, 8, 64));
+  EXPECT_EQ(number(seven >> 1), 3);
+  EXPECT_EQ(number(seven << 1), 14);
+  EXPECT_EQ((v << 1).scalar_type(), v.dtype());
   EXPECT_EQ((v == 7).scalar_type(), torch::kBool);
   strategy.run([&] { EXPECT_THAT(numbers(v == 7), ElementsAre(0, 1, 0)); });
 }
