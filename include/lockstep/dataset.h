@@ -296,7 +296,8 @@ class Dataset {
   static void require_tensors() {
     static_assert(detail::IsTensorNest<T>::value,
                   "lockstep: batches are made of tensors; map() the elements to a nest of tensors "
-                  "first");
+                  "first. A struct is one once it names its members: static auto "
+                  "lockstep_members() { return std::tuple(&Example::image, &Example::label); }");
   }
   template <class S, class... Args>
   Dataset next(Args&&... args) const {

@@ -454,8 +454,11 @@ DistributedDataset<T> Strategy::distribute(const Dataset<T, B>& dataset,
   static_assert(!std::is_same_v<B, batching::PerReplica>,
                 "lockstep: distribute() divides global batches; say batch(GlobalBatch{..}), or use "
                 "distribute_from_function() for batches of one replica");
-  static_assert(detail::IsTensorNest<T>::value,
-                "lockstep: distribute() takes a dataset of nests of tensors; map() it first");
+  static_assert(
+      detail::IsTensorNest<T>::value,
+      "lockstep: distribute() takes a dataset of nests of tensors; map() it first. A struct "
+      "is one once it names its members: static auto lockstep_members() { return "
+      "std::tuple(&Batch::image, &Batch::label); }");
   detail::Distribution how = detail::make_distribution(*this, "distribute", options, false, here);
   const detail::StageOfPtr<T> own = detail::worker_stage(dataset.stage(), how);
   how.pads = detail::can_pad(*own, how.options.workers.count);
@@ -475,8 +478,11 @@ auto Strategy::distribute_from_function(F&& fn, const InputOptions& options, Her
   static_assert(!std::is_same_v<typename D::batching_type, batching::Global>,
                 "lockstep: every replica takes whole elements of this dataset; say "
                 "batch(PerReplicaBatch{..}), or give global batches to distribute()");
-  static_assert(detail::IsTensorNest<T>::value,
-                "lockstep: the dataset must be one of nests of tensors; map() it first");
+  static_assert(
+      detail::IsTensorNest<T>::value,
+      "lockstep: the dataset must be one of nests of tensors; map() it first. A struct is "
+      "one once it names its members: static auto lockstep_members() { return "
+      "std::tuple(&Batch::image, &Batch::label); }");
   detail::Distribution how =
       detail::make_distribution(*this, "distribute_from_function", options, true, here);
   const auto local = static_cast<int>(how.devices->size());

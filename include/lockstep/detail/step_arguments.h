@@ -56,11 +56,46 @@ void refuse_step_arguments() {
                   "lockstep: the step function cannot be called with these arguments: it takes "
                   "([ReplicaContext&,] args...), where a PerReplica<T> arrives as const T&, a "
                   "Mirrored<T> as Agreed<T>, and what all replicas share is const");
-  } else if constexpr (Taken::count != sizeof...(Given)) {
-    static_assert(Taken::count == sizeof...(Given),
+  } else if constexpr (Taken::count > sizeof...(Given)) {
+    constexpr std::size_t kLacks = sizeof...(Given) + 1;
+    static_assert(kLacks != 1,
                   "lockstep: the step function cannot be called with these arguments: it takes "
-                  "another number of them than run() gives it (compared here, ReplicaContext& not "
-                  "counted). Give one for each parameter: run(fn, a, b)");
+                  "another number of them than run() gives it: its first parameter (after "
+                  "ReplicaContext&) gets none. Give one for each parameter: run(fn, a, b)");
+    static_assert(kLacks != 2,
+                  "lockstep: the step function cannot be called with these arguments: it takes "
+                  "another number of them than run() gives it: its second parameter (after "
+                  "ReplicaContext&) gets none. Give one for each parameter: run(fn, a, b)");
+    static_assert(kLacks != 3,
+                  "lockstep: the step function cannot be called with these arguments: it takes "
+                  "another number of them than run() gives it: its third parameter (after "
+                  "ReplicaContext&) gets none. Give one for each parameter: run(fn, a, b)");
+    static_assert(kLacks <= 3,
+                  "lockstep: the step function cannot be called with these arguments: it takes "
+                  "another number of them than run() gives it: a parameter after the third gets "
+                  "none. Give one for each parameter: run(fn, a, b)");
+  } else if constexpr (Taken::count < sizeof...(Given)) {
+    constexpr std::size_t kSurplus = Taken::count + 1;
+    static_assert(
+        kSurplus != 1,
+        "lockstep: the step function cannot be called with these arguments: it takes "
+        "another number of them than run() gives it: no parameter takes the first argument "
+        "of run(). Take each of them: [](ReplicaContext&, const A&, const B&) {...}");
+    static_assert(kSurplus != 2,
+                  "lockstep: the step function cannot be called with these arguments: it takes "
+                  "another number of them than run() gives it: no parameter takes the second "
+                  "argument of run(). Take each of them: [](ReplicaContext&, const A&, const B&) "
+                  "{...}");
+    static_assert(
+        kSurplus != 3,
+        "lockstep: the step function cannot be called with these arguments: it takes "
+        "another number of them than run() gives it: no parameter takes the third argument "
+        "of run(). Take each of them: [](ReplicaContext&, const A&, const B&) {...}");
+    static_assert(
+        kSurplus <= 3,
+        "lockstep: the step function cannot be called with these arguments: it takes "
+        "another number of them than run() gives it: no parameter takes an argument after "
+        "the third. Take each of them: [](ReplicaContext&, const A&, const B&) {...}");
   } else {
     constexpr std::size_t kWrong = first_misfit(Taken{}, Parameters<Given...>{});
     static_assert(kWrong != 1,
@@ -78,9 +113,24 @@ void refuse_step_arguments() {
                   "parameter (after ReplicaContext&) does not take the third argument of run(): a "
                   "PerReplica<T> arrives as const T&, a Mirrored<T> as Agreed<T>, a Model<Net> as "
                   "Net&, a DistributedOptimizer as Optimizer&, and what replicas share is const");
-    static_assert(kWrong >= 1 && kWrong <= 3,
+    static_assert(kWrong != 4,
+                  "lockstep: the step function cannot be called with these arguments: its fourth "
+                  "parameter (after ReplicaContext&) does not take the fourth argument of run(): a "
+                  "PerReplica<T> arrives as const T&, a Mirrored<T> as Agreed<T>, a Model<Net> as "
+                  "Net&, a DistributedOptimizer as Optimizer&, and what replicas share is const");
+    static_assert(kWrong != 5,
+                  "lockstep: the step function cannot be called with these arguments: its fifth "
+                  "parameter (after ReplicaContext&) does not take the fifth argument of run(): a "
+                  "PerReplica<T> arrives as const T&, a Mirrored<T> as Agreed<T>, a Model<Net> as "
+                  "Net&, a DistributedOptimizer as Optimizer&, and what replicas share is const");
+    static_assert(kWrong != 6,
+                  "lockstep: the step function cannot be called with these arguments: its sixth "
+                  "parameter (after ReplicaContext&) does not take the sixth argument of run(): a "
+                  "PerReplica<T> arrives as const T&, a Mirrored<T> as Agreed<T>, a Model<Net> as "
+                  "Net&, a DistributedOptimizer as Optimizer&, and what replicas share is const");
+    static_assert(kWrong >= 1 && kWrong <= 6,
                   "lockstep: the step function cannot be called with these arguments: a parameter "
-                  "after the third does not take its argument of run(): a PerReplica<T> arrives as "
+                  "after the sixth does not take its argument of run(): a PerReplica<T> arrives as "
                   "const T&, a Mirrored<T> as Agreed<T>, a Model<Net> as Net&, a "
                   "DistributedOptimizer as Optimizer&, and what replicas share is const");
   }

@@ -1,0 +1,15 @@
+// So it is with a dataset that a function makes.
+#include "lockstep/distributed_dataset.h"
+
+using namespace lockstep;
+
+struct Batch {
+  Tensor image, label;
+#ifndef MISTAKE
+  static auto lockstep_members() { return std::tuple(&Batch::image, &Batch::label); }
+#endif
+};
+
+void share_out_structs(Strategy& strategy, const Dataset<Batch>& batches) {
+  strategy.distribute_from_function([&](const InputContext&) { return batches; });
+}
