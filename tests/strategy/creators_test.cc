@@ -87,6 +87,66 @@ TEST(Scopes, CreatorsOfAReplicaAreAskedOnEveryReplica) {
                          "made1 v_inner_outer_callers", "made2 v_inner_outer_callers"));
 }
 
+// A merge function runs on replica 0's thread, but is no part of that replica: the replica's own
+// creators have no say in it, the caller's have.
+TEST(Scopes, CreatorsOfAReplicaAreNotAskedInItsMergeFunction) {
+  MirroredStrategy strategy(cpus(2));
+  std::mutex mutex;
+  std::vector<std::string> asked;
+  const auto creator = [&](const std::string& who) {
+    return [&, who](const NextCreator& next, VariableRequest request) {
+      {
+        const std::lock_guard lock(mutex);
+        asked.push_back(who + " " + request.name);
+      }
+      return next(std::move(request));
+    };
+  };
+  const VariableCreatorScope callers(creator("caller"));
+  strategy.run([&](ReplicaContext& replica) {
+    const VariableCreatorScope own(creator("replica"));
+    replica.merge_call([](Strategy&) {
+      const Variable merged = variable("merged", 1.0);
+      EXPECT_EQ(merged.size(), 2);
+      EXPECT_EQ(merged.name(), "merged");
+    });
+    EXPECT_EQ(variable("after", 1.0).name(), "after");
+  });
+  EXPECT_THAT(asked, ::testing::UnorderedElementsAre("caller merged", "replica after",
+                                                     "replica after", "caller after"));
+}
+
+// So it is in a run inside of a merge function: its replicas begin with the caller's creators.
+TEST(Scopes, CreatorsOfAReplicaAreNotAskedInANestedRun) {
+  MirroredStrategy strategy(cpus(2));
+  std::mutex mutex;
+  std::vector<std::string> asked;
+  const auto creator = [&](const std::string& who) {
+    return [&, who](const NextCreator& next, VariableRequest request) {
+      {
+        const std::lock_guard lock(mutex);
+        asked.push_back(who + " " + request.name);
+      }
+      return next(std::move(request));
+    };
+  };
+  const VariableCreatorScope callers(creator("caller"));
+  strategy.run([&](ReplicaContext& replica) {
+    const VariableCreatorScope own(creator("outer"));
+    replica.merge_call([&](Strategy& s) {
+      const Variable nested = s.run([&] {
+        const VariableCreatorScope inside(creator("inner"));
+        return variable("nested", 1.0);
+      });
+      EXPECT_EQ(nested.size(), 2);
+    });
+    variable("after", 1.0);
+  });
+  EXPECT_THAT(asked,
+              ::testing::UnorderedElementsAre("inner nested", "inner nested", "caller nested",
+                                              "outer after", "outer after", "caller after"));
+}
+
 // The name that a replica's own creators ask for is the one under which replicas find each other.
 TEST(Scopes, ACreatorOfAReplicaMayGiveAnotherVariable) {
   MirroredStrategy strategy(cpus(2));
