@@ -139,6 +139,51 @@ TEST_F(ExactlyOnce, BehindABadRow) {
   }
 }
 
+/// An element that cannot be made costs the elements that it would have become, and no other:
+/// stages with a state of their own go on where they were.
+TEST_F(ExactlyOnce, BehindErrorsOfInterleaveAndUnbatch) {
+  const auto interleaved = [] {
+    return range(6).interleave(
+        [](const Tensor& x) {
+          const auto first = x.item<std::int64_t>() * 10;
+          if (first == 20) throw DataError("no dataset for 2");
+          return range(3).map([first](const Tensor& y) {
+            if (first == 10 && y.item<std::int64_t>() == 1) throw DataError("a hole");
+            return y + first;
+          });
+        },
+        {.cycle_length = 2, .block_length = 2});
+  };
+  Numbers rows;
+  for (const std::int64_t first : {0, 10, 30, 40, 50}) {
+    for (const std::int64_t y : {0, 1, 2}) rows.insert(first + y);
+  }
+  Numbers without_the_hole = rows;
+  without_the_hole.erase(11);
+  const auto unbatched = [] {
+    return with_a_hole(6, 2)
+        .map([](const Tensor& x) { return x * 10 + torch::arange(3); })
+        .unbatch();
+  };
+  for (const int workers : {1, 2, 3}) {
+    for (const int replicas : {1, 2}) {
+      SCOPED_TRACE(::testing::Message() << workers << " workers of " << replicas << " replicas");
+      const auto found = [&](const auto& dataset) {
+        return found_by(workers, replicas, [&](Strategy& strategy) {
+          return strategy.distribute(
+              dataset.batch(GlobalBatch{4}).with_options({AutoShardPolicy::data}));
+        });
+      };
+      const Found turns = found(interleaved());
+      EXPECT_EQ(turns.rows, without_the_hole);
+      EXPECT_EQ(turns.errors, std::vector<int>(static_cast<std::size_t>(workers), 2));
+      const Found single = found(unbatched());
+      EXPECT_EQ(single.rows, rows);
+      EXPECT_EQ(single.errors, std::vector<int>(static_cast<std::size_t>(workers), 1));
+    }
+  }
+}
+
 /// The caller's own division: batches are dealt out, of which one has a row that cannot be made.
 TEST_F(ExactlyOnce, BehindErrorsOfBatchesThatAreDealtOut) {
   const auto files = with_a_missing_file();
