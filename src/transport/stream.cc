@@ -39,6 +39,12 @@ struct StreamLink::Peer {
   bool over = false;         // it ended or broke
   bool condemned = false;    // it held something we cannot go on with; the generation is failing
   std::optional<Time> lost;  // since when the connection is known to be over, by who waits for it
+  /// Bytes sent are not acknowledged, and nothing answers.
+  struct Stall {
+    Time since;
+    sys::Delivery then;
+  };
+  std::optional<Stall> stall;
   std::array<std::byte, 4096> inbox;
   std::span<const std::byte> unread;  // of inbox
   wire::FrameReader reader;
@@ -351,6 +357,45 @@ void StreamLink::judge_path(Peer& peer, Time now) {
            both(peer)});
 }
 
+void StreamLink::look_for_losses(Time now) {
+  constexpr auto kBetweenLooks = std::chrono::milliseconds(100);
+  if (now - looked_ < kBetweenLooks) return;
+  // What was not looked at for long counts from now on: this process may have been stopped.
+  const bool anew = now - looked_ >= path_patience_;
+  looked_ = now;
+  for (const auto& peer : peers_) {
+    if (!peer || peer->over || peer->condemned) continue;
+    if (anew) peer->stall.reset();
+    judge_losses(*peer, now);
+  }
+}
+
+void StreamLink::judge_losses(Peer& peer, Time now) {
+  const auto delivery = peer.connection.underlying().delivery();
+  if (!delivery || !delivery->waits) return peer.stall.reset();
+  if (!peer.stall || delivery->acknowledged != peer.stall->then.acknowledged ||
+      delivery->answers != peer.stall->then.answers) {
+    peer.stall = {now, *delivery};
+    return;
+  }
+  // A rank that is silent altogether is given up before. Of two ranks that both wait for
+  // acknowledgements, the one that hears the other knows the direction, so it speaks first.
+  const bool hears = delivery->data != peer.stall->then.data;
+  const Duration waited = now - peer.stall->since;
+  if (waited < path_patience_ + path_patience_ / (hears ? 4 : 2)) return;
+  const int mine = member(rank_);
+  const int theirs = member(peer.rank);
+  condemn(peer,
+          {ErrorKind::peer_lost, Code::unavailable,
+           fmt::format("packets {} rank {} {} rank {} ({}) are lost, though both ranks are well: "
+                       "bytes that rank {} has sent have not been acknowledged for {:.1f} s, {} "
+                       "from rank {}; look for a firewall, a route or a cable between the two",
+                       hears ? "from" : "between", mine, hears ? "to" : "and", theirs,
+                       peer.connection.peer(), mine, std::chrono::duration<double>(waited).count(),
+                       hears ? "while packets arrive" : "and nothing arrives", theirs),
+           both(peer)});
+}
+
 void StreamLink::no_shared_access() noexcept {
   assert(!"a plan for shared memory was given to a stream link");
   fail({ErrorKind::internal, Code::internal,
@@ -403,6 +448,7 @@ bool StreamLink::wait(int peer, FunctionRef<bool()> done, Deadline deadline) {
       if (!why.ok()) fail(why);
     }
     if (peer >= 0 && suspect(peer)) judge_path(*peers_[static_cast<std::size_t>(peer)], now);
+    look_for_losses(now);
     if (poller_ == nullptr) continue;
     for (const auto& p : peers_) {
       if (!p) continue;

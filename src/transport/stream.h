@@ -12,6 +12,11 @@
 // whose sockets closed first may just have failed because of another. If nobody has failed for
 // path_patience, it was the path: PeerLost, too.
 //
+// Packets may be lost without a word while both ranks are well. A rank that waits looks at all its
+// connections. Bytes that the peer's machine has not acknowledged for path_patience and a quarter of
+// it end the generation with PeerLost, which names the link and the direction; if nothing arrives
+// from there either, the direction is not known, and it takes path_patience and a half of it.
+//
 // Where a connection may alter bytes unnoticed (Setup::checks), every frame has a CRC-32C. It is
 // added up as the bytes arrive, and compared before the last of a frame's is delivered: a receive
 // of all that a peer sent at once is complete only if it is what was sent. A wrong one fails the
@@ -141,6 +146,9 @@ class StreamLink final : public Link {
   void condemn(Peer& peer, const Status& why);
   /// The connection to the peer, which is waited for, is over: reports it if that is all.
   void judge_path(Peer& peer, Time now);
+  /// Looks for packets that are lost, now and then.
+  void look_for_losses(Time now);
+  void judge_losses(Peer& peer, Time now);
   void no_shared_access() noexcept;
 
   std::shared_ptr<void> borrowed_;  // first, so that it goes last
@@ -158,6 +166,7 @@ class StreamLink final : public Link {
   std::shared_ptr<std::atomic<std::uint64_t>> begun_;
   std::function<void(std::uint64_t)> leave_;
   Duration path_patience_;
+  Time looked_{};  // for losses
   SpinPolicy spin_;
   std::uint64_t sequence_ = 0;
   std::uint64_t fingerprint_ = 0;

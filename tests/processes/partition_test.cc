@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/processes/fault_checks.h"
+#include "tests/processes/one_network.h"
 #include "tests/processes/scenarios.h"
 #include "tests/processes/two_networks.h"
 
@@ -108,6 +109,41 @@ TEST(Partition, A17ASlowLinkIsReportedAndWaitedFor) {
   }
   EXPECT_GT(now_us() - begin, 4'000'000);  // 600 kB in each direction
 }
+
+/// A15: between ranks 1 and 3 of four there is no control connection, and both are well. Nothing may
+/// be on its way from the other one when it begins: then the direction is not known.
+class SilentLoss : public testing::TestWithParam<Wire> {
+ protected:
+  static void expect_named(const std::vector<OneNetwork::Way>& ways, const std::string& words) {
+    OneNetwork network(4);
+    ClusterOptions options = network.cluster("work 30 1000000", GetParam());
+    options.environment = {"TEST_DEAD_MS=1000", "TEST_ALGORITHMS=all_reduce=direct"};
+    ProcessCluster cluster(options);
+    ASSERT_TRUE(cluster.wait_for_all("working", 15s)) << cluster.text(0);
+    for (const OneNetwork::Way way : ways) network.lose(way);
+    const std::int64_t lost = now_us();
+    const auto outcomes = cluster.finish(10s);
+    expect_verdicts(outcomes, {}, {"PeerLost", {1, 3}});
+    expect_in_time(outcomes, {}, lost, 1700ms);
+    for (const Outcome& outcome : outcomes) {
+      EXPECT_THAT(outcome.text, testing::ContainsRegex(words));
+    }
+  }
+};
+
+TEST_P(SilentLoss, A15OneWay) {
+  expect_named(
+      {{.from = 3, .to = 1}},
+      "packets (from rank 3 to rank 1|between rank 3 and rank 1|between rank 1 and rank 3) [(]");
+}
+
+TEST_P(SilentLoss, A15BothWays) {
+  expect_named({{.from = 1, .to = 3}, {.from = 3, .to = 1}},
+               "packets between (rank 1 and rank 3|rank 3 and rank 1) [(]");
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, SilentLoss, testing::Values(Wire::tcp, Wire::tls),
+                         [](const auto& each) { return to_string(each.param); });
 
 }  // namespace
 }  // namespace lockstep::processes

@@ -1,33 +1,11 @@
 #include "tests/processes/two_networks.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <stdexcept>
-
-#include "sys/posix_proc.h"
+#include "tests/processes/namespaces.h"
 
 namespace lockstep::processes {
-namespace {
-
-using Words = std::vector<std::string>;
-
-bool succeeds(const Words& words) {
-  sys::Command command;
-  command.argv = words;
-  command.output = sys::Command::Output::pipe;
-  const auto process = sys::PosixProcesses().spawn(command);
-  const auto ended = process->wait(Deadline::after(std::chrono::seconds(10)));
-  return ended && ended->success();
-}
-
-void run(const Words& words) {
-  if (!succeeds(words)) throw std::runtime_error(fmt::format("failed: {}", fmt::join(words, " ")));
-}
-
-}  // namespace
 
 TwoNetworks::TwoNetworks() : prefix_(fmt::format("lsfault{}-", ::getpid())) {
   try {
@@ -57,13 +35,7 @@ TwoNetworks::TwoNetworks() : prefix_(fmt::format("lsfault{}-", ::getpid())) {
 TwoNetworks::~TwoNetworks() { remove(); }
 
 void TwoNetworks::remove() noexcept {
-  for (const char* name : {"0", "1", "r"}) {
-    try {
-      (void)succeeds({"ip", "netns", "delete", prefix_ + name});
-    } catch (const std::exception&) {
-      continue;  // there is nothing more to try
-    }
-  }
+  for (const char* name : {"0", "1", "r"}) remove_namespace(prefix_ + name);
 }
 
 std::vector<std::string> TwoNetworks::command(int side) const {
