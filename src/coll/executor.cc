@@ -253,8 +253,8 @@ bool Executor::never_comes(int peer) const {
 }
 
 Status Executor::has_left(int peer, const wire::Descriptor& descriptor) const {
-  return transport::left_group({.peer = end_.member(peer), .rank = end_.member(end_.rank())},
-                               descriptor);
+  return transport::left_group(
+      {.peer = end_.member(peer), .rank = end_.member(end_.rank()), .finished_at = 0}, descriptor);
 }
 
 /// Generation ranks the operation waits for: those that have not arrived, else the peer it is stuck

@@ -243,7 +243,7 @@ void BoardLink::notice_disagreement() {
 
 void BoardLink::report_left(int peer) {
   const Board* theirs = board(peer);
-  LeftGroup left{.peer = member(peer), .rank = member(rank_)};
+  LeftGroup left{.peer = member(peer), .rank = member(rank_), .finished_at = 0};
   if (theirs != nullptr) left.finished_at = theirs->ledger.begun.load(std::memory_order_acquire);
   wire::Descriptor unknown;
   unknown.sequence = sequence_;

@@ -38,6 +38,8 @@ class ClosedParents : public testing::TestWithParam<Direction> {
     EXPECT_THAT(e->culprits(), ElementsAre(rank));
     EXPECT_THAT(e->what(), HasSubstr("rank 1 has left the group (its session was closed), but "
                                      "rank 2 needs it for operation 1: send_receive float32[3]"));
+    EXPECT_THAT(e->what(),
+                HasSubstr("it finished before its first operation, this rank asked for 1"));
   }
   /// Rank 1 goes on with its session of the whole group until that fails, too.
   static void stay(const Session& group) {

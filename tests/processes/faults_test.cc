@@ -370,11 +370,23 @@ TEST_P(Programs, ADisagreementIsToldInTheUsersWords) {
   }
 }
 
+/// The others say at which operation that rank had finished, and what they asked for.
+void expect_finished(const std::vector<Outcome>& outcomes, int leaver, const std::string& where) {
+  for (int rank = 0; rank < static_cast<int>(outcomes.size()); ++rank) {
+    if (rank == leaver) continue;
+    const auto verdict = verdict_in(outcomes[static_cast<std::size_t>(rank)].text);
+    ASSERT_TRUE(verdict.has_value());
+    EXPECT_EQ(verdict->code, "FAILED_PRECONDITION") << verdict->message;
+    EXPECT_THAT(verdict->message, HasSubstr("it finished " + where));
+  }
+}
+
 TEST_P(Programs, OneLeavesEarly) {
   for (const int rank : {0, 2}) {
     const auto outcomes = run(fmt::format("leave {}", rank));
     EXPECT_TRUE(outcomes[static_cast<std::size_t>(rank)].ok());
     expect_verdicts(outcomes, {rank}, {"PeerLost", {rank}});
+    expect_finished(outcomes, rank, "at operation 1, this rank asked for 2");
   }
 }
 
@@ -398,6 +410,7 @@ TEST_P(Programs, OneLeavesWhileOthersWaitForAMessage) {
     const auto outcomes = run(fmt::format("leave {} message", rank));
     EXPECT_TRUE(outcomes[static_cast<std::size_t>(rank)].ok());
     expect_verdicts(outcomes, {rank}, {"PeerLost", {rank}});
+    expect_finished(outcomes, rank, "before its first operation, this rank asked for 1");
   }
 }
 
