@@ -85,7 +85,9 @@ StreamLink::StreamLink(const Setup& setup)
   }
 }
 
-StreamLink::~StreamLink() {
+StreamLink::~StreamLink() { unwatch(); }
+
+void StreamLink::unwatch() noexcept {
   if (poller_ == nullptr) return;
   for (const auto& peer : peers_) {
     if (peer && peer->watched != sys::Poller::Interest::none) poller_->forget(peer->connection);
@@ -486,6 +488,15 @@ void StreamLink::await_verdict() noexcept {
 
 void StreamLink::leave() noexcept {
   if (const auto tell = std::exchange(leave_, {})) tell(sequence_ + 1);
+}
+
+void StreamLink::retire() noexcept {
+  unwatch();
+  poller_ = nullptr;
+  unsent_.clear();
+  for (auto& peer : peers_) peer.reset();
+  begun_.reset();
+  borrowed_.reset();
 }
 
 }  // namespace lockstep::transport

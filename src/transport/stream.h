@@ -118,6 +118,7 @@ class StreamLink final : public Link {
     return has_left_ && has_left_(member(rank));
   }
   void leave() noexcept override;
+  void retire() noexcept override;
   [[nodiscard]] int member(int rank) const noexcept override {
     return members_.empty() ? rank : members_[static_cast<std::size_t>(rank)];
   }
@@ -125,6 +126,7 @@ class StreamLink final : public Link {
  private:
   struct Peer;
 
+  void unwatch() noexcept;
   /// Writes what the connections take now.
   void flush();
   /// True if the next byte of this peer's stream is data of the current operation.

@@ -396,5 +396,27 @@ TEST(Failure, ProposesOnceTheRanksHaveToAgree) {
   EXPECT_EQ(failure.cause().message(), "verdict");
 }
 
+TEST(StreamLinks, GiveBackWhatTheyBorrowWhenTheGroupIsClosed) {
+  Failure failure;
+  MonotonicClock clock;
+  auto borrowed = std::make_shared<int>();
+  const std::weak_ptr<int> kept = borrowed;
+  StreamLink link({.rank = 1,
+                   .size = 2,
+                   .generation = 5,
+                   .failure = &failure,
+                   .clock = &clock,
+                   .peers = {nullptr, nullptr},
+                   .members = {4, 7},
+                   .borrowed = std::move(borrowed)});
+  link.leave();
+  EXPECT_FALSE(kept.expired());
+  link.retire();
+  EXPECT_TRUE(kept.expired());
+  EXPECT_EQ(link.size(), 2);
+  EXPECT_EQ(link.member(1), 7);
+  EXPECT_FALSE(link.failed());
+}
+
 }  // namespace
 }  // namespace lockstep::transport
