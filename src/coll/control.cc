@@ -428,7 +428,9 @@ void Control::decide(Time now) {
   if (concluded_ || !proposal_) return;
   if (rank_ != 0 && !decider_gone()) return;
   if (!settled_) settled_ = now + patience();
-  if (now < *settled_) return;
+  // Once all have left no pulse comes that could say more, and whoever goes unheard would not learn it.
+  const bool is_last_chance = rank_ == 0 && has_said_all();
+  if (now < *settled_ && !is_last_chance) return;
   wire::Abort verdict = *proposal_;
   verdict.standing = wire::Standing::verdict;
   if (is_undecided(verdict.cause)) verdict.cause = with_all_requests(verdict.cause);

@@ -137,6 +137,35 @@ TEST_F(Controls, WhoLeavesAfterTheVerdictIsNotBlamed) {
   }
 }
 
+// Rank 0 waits for further pulses to tell who of two is wrong, and those who have left send none.
+TEST_F(Controls, ADisagreementFoundJustBeforeAllLeaveIsTold) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    start(4, {.delay = 1ms, .jitter = 2ms}, seed);
+    run(500ms);
+    for (int r = 0; r < 4; ++r) {
+      auto first = barrier(1);
+      if (r == 2) first.kind = 0;
+      rank(r).history.add(first);
+    }
+    for (int i = 0; i < 200 && !rank(0).failure.proposed() && !rank(2).failure.proposed(); ++i) {
+      run(1ms);
+    }
+    for (int r = 0; r < 4; ++r) {
+      EXPECT_FALSE(rank(r).failure.raised()) << "too late";
+      rank(r).control->goodbye(2);
+    }
+    for (int i = 0; i < 300; ++i) {
+      run(1ms);
+      for (int r = 0; r < 4; ++r) {
+        if (!rank(r).running || !rank(r).control->may_leave()) continue;
+        rank(r).running = false;
+        mesh_[static_cast<std::size_t>(r)].clear();
+      }
+    }
+    EXPECT_EQ(verdict({}).kind(), ErrorKind::mismatch) << "seed " << seed;
+  }
+}
+
 TEST_F(Controls, WithoutRankZeroTheRestStillAgrees) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     start(6, {.delay = 1ms, .jitter = 1ms}, seed);
