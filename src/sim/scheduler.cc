@@ -14,6 +14,8 @@ namespace {
 /// in time for ever.
 constexpr Duration kLeastWait = std::chrono::microseconds(1);
 constexpr double kNetworkFirst = 0.1;
+/// So long a thread that could go on may have to wait because the network moves first.
+constexpr Duration kMostDelay = std::chrono::milliseconds(1);
 
 class Ended final : public lockstep::ThreadScheduler::Task {
  public:
@@ -120,8 +122,8 @@ bool Scheduler::run_until(FunctionRef<bool()> holds, Deadline deadline) {
     for (const auto& thread : threads_) {
       if (can_go_on(*thread)) ready_.push_back(thread.get());
     }
-    const bool network_first =
-        world_.next() <= deadline.time() && !world_.idle() && world_.random().chance(kNetworkFirst);
+    const Time soon = std::min(deadline.time(), world_.now() + kMostDelay);
+    const bool network_first = world_.next() <= soon && world_.random().chance(kNetworkFirst);
     if (ready_.empty()) {
       if (!advance(deadline)) break;
     } else if (network_first) {

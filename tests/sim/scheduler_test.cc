@@ -124,6 +124,22 @@ TEST(SimScheduler, APausedProcessStandsStill) {
   EXPECT_LT(end, Time() + 1s + 10ms);
 }
 
+/// What comes in a second does not come before what can be done now.
+TEST(SimScheduler, NoThreadStandsStillUntilAFarEvent) {
+  for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+    World world(seed);
+    Scheduler scheduler(world);
+    world.schedule(Time() + 1s, [] {});
+    Time end{};
+    scheduler.spawn("a", "main", [&] {
+      for (int i = 0; i < 10; ++i) Gate().wait([] { return false; }, Deadline::after(1ms));
+      end = MonotonicClock().now();
+    });
+    EXPECT_TRUE(scheduler.run_until([&] { return scheduler.running() == 0; }, Deadline::never()));
+    EXPECT_LT(end, Time() + 100ms) << "seed " << seed;
+  }
+}
+
 std::string conversation(std::uint64_t seed) {
   World world(seed);
   Network network(world, {.delay = 1ms, .jitter = 2ms, .piece = 3});
