@@ -101,6 +101,9 @@ class UnwrappingPoller final : public sys::Poller {
   void forget(sys::Connection& connection) noexcept override { inner_->forget(connection); }
   void forget(sys::Listener& listener) noexcept override { inner_->forget(unwrapped(listener)); }
   bool wait(Deadline deadline) override { return inner_->wait(deadline); }
+  [[nodiscard]] std::span<sys::Connection* const> ready() const noexcept override {
+    return inner_->ready();
+  }
   void wake() noexcept override { inner_->wake(); }
 
  private:
