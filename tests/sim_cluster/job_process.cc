@@ -26,12 +26,19 @@ class BorrowedNetwork final : public sys::Network {
 
 }  // namespace
 
-coll::JoinOptions job_options(int ranks, int rank, Key key) {
+std::string JobSpec::process(int rank) const {
+  return addresses == Addresses::one_each ? host(rank) : fmt::format("{}/{}", host(0), rank);
+}
+
+coll::JoinOptions JobSpec::options(int rank) const {
   coll::JoinOptions options;
   options.rank = rank;
   options.timeout = std::chrono::seconds(8);
-  for (int other = 0; other < ranks; ++other)
-    options.addresses.push_back(fmt::format("{}:4000", host(other)));
+  for (int other = 0; other < ranks; ++other) {
+    options.addresses.push_back(addresses == Addresses::one_each
+                                    ? fmt::format("{}:4000", host(other))
+                                    : fmt::format("{}:{}", host(0), 4000 + other));
+  }
   options.insecure = key == Key::none;
   if (key == Key::given) {
     for (int i = 0; i < 4; ++i) options.key += "0123456789abcdef";

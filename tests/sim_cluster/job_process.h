@@ -2,7 +2,9 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
+#include <string>
 
 #include "coll/joiner.h"
 #include "sim/network.h"
@@ -11,12 +13,21 @@
 namespace lockstep::simulated {
 
 enum class Key : std::uint8_t { none, given };
+/// Whether every rank has an address of its own. No two ranks share memory, either way.
+enum class Addresses : std::uint8_t { one_each, one_for_all };
 
-/// Rank r listens at host<r>:4000.
-coll::JoinOptions job_options(int ranks, int rank, Key key);
+/// A job as all its processes know it.
+struct JobSpec {
+  int ranks = 1;
+  Key key = Key::none;
+  Addresses addresses = Addresses::one_each;
 
-/// `network` is that of the process; both it and `generation` outlive the process. Every rank is a host
-/// of its own: no two of them share memory.
+  /// What the simulated network calls that process.
+  [[nodiscard]] std::string process(int rank) const;
+  [[nodiscard]] coll::JoinOptions options(int rank) const;
+};
+
+/// `network` is that of the process; it and `generation` outlive the process.
 coll::JoiningProcess job_process(sys::Network& network, int rank,
                                  std::atomic<std::uint64_t>& generation);
 

@@ -27,15 +27,16 @@ constexpr std::size_t kLarge = 8192;
 
 class LargeJob {
  public:
-  explicit LargeJob(int ranks)
-      : ranks_(ranks),
+  explicit LargeJob(const JobSpec& spec)
+      : spec_(spec),
+        ranks_(spec.ranks),
         world_(1),
         network_(world_, {.delay = microseconds(50), .jitter = microseconds(20)}),
         scheduler_(world_) {
-    for (int rank = 0; rank < ranks; ++rank) {
+    for (int rank = 0; rank < ranks_; ++rank) {
       auto& member = *members_.emplace_back(std::make_unique<Member>());
       member.rank = rank;
-      sys::Network& network = network_.at(host(rank));
+      sys::Network& network = network_.at(spec_.process(rank));
       if (rank == 0) counted_ = std::make_unique<CountedNetwork>(network, rank0_);
       member.network = rank == 0 ? counted_.get() : &network;
     }
@@ -73,7 +74,7 @@ class LargeJob {
   };
 
   void join(Member& member) {
-    const coll::JoinOptions options = job_options(ranks_, member.rank, Key::none);
+    const coll::JoinOptions options = spec_.options(member.rank);
     member.session = coll::session_of(
         coll::Joiner(options, job_process(*member.network, member.rank, member.generation)).run(),
         options);
@@ -89,7 +90,7 @@ class LargeJob {
   }
 
   void lose(Member& member, int victim) {
-    if (member.rank == victim) network_.kill(host(victim));
+    if (member.rank == victim) network_.kill(spec_.process(victim));
     try {
       member.session->barrier();
       if (member.rank != victim) member.problem = "a barrier without a dead rank";
@@ -106,7 +107,7 @@ class LargeJob {
     measure(name, [&] {
       std::size_t over = 0;
       for (auto& each : members_) {
-        scheduler_.spawn(host(each->rank), "main", [&body, &over, member = each.get()] {
+        scheduler_.spawn(spec_.process(each->rank), "main", [&body, &over, member = each.get()] {
           try {
             body(*member);
           } catch (const std::exception& error) {
@@ -121,8 +122,8 @@ class LargeJob {
   }
 
   void idle() {
-    measure("idle for 10 s", [this] {
-      scheduler_.run_until([] { return false; }, Deadline::after(world_.now(), seconds(10)));
+    measure("idle for 2 s", [this] {
+      scheduler_.run_until([] { return false; }, Deadline::after(world_.now(), seconds(2)));
       return true;
     });
   }
@@ -131,7 +132,7 @@ class LargeJob {
   void leave() {
     measure("leave", [this] {
       for (auto& each : members_) {
-        scheduler_.spawn(host(each->rank), "main",
+        scheduler_.spawn(spec_.process(each->rank), "main",
                          [member = each.get()] { member->session.reset(); });
       }
       return scheduler_.run_until([this] { return scheduler_.running() == 0; },
@@ -159,6 +160,7 @@ class LargeJob {
     }
   }
 
+  JobSpec spec_;
   int ranks_;
   sim::World world_;
   sim::Network network_;
@@ -171,10 +173,10 @@ class LargeJob {
 
 }  // namespace
 
-LargeJobReport large_job(int ranks) { return LargeJob(ranks).run(); }
+LargeJobReport large_job(const JobSpec& spec) { return LargeJob(spec).run(); }
 
 int run_large_job(int ranks) {
-  const LargeJobReport report = large_job(ranks);
+  const LargeJobReport report = large_job({.ranks = ranks});
   fmt::print("{} ranks; frames, bytes and connections are those of rank 0\n", ranks);
   fmt::print("{:<22}{:>12}{:>12}{:>12}{:>14}{:>14}{:>13}{:>10}\n", "", "virtual s", "frames out",
              "frames in", "bytes out", "bytes in", "connections", "real s");

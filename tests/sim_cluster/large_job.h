@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "tests/sim_cluster/job_process.h"
 #include "tests/sim_cluster/traffic.h"
 
 namespace lockstep::simulated {
@@ -23,7 +24,7 @@ struct LargeJobReport {
   std::vector<JobPhase> phases;
 };
 
-LargeJobReport large_job(int ranks);
+LargeJobReport large_job(const JobSpec& spec);
 
 /// Prints the report. 0 if all was as it should be.
 int run_large_job(int ranks);

@@ -36,6 +36,7 @@ class ProcessCluster {
  public:
   ProcessCluster(const ProcessSchedule& schedule, Trace trace)
       : schedule_(schedule),
+        spec_{.ranks = schedule.program.ranks, .key = schedule.has_key ? Key::given : Key::none},
         trace_(trace),
         world_(schedule.seed ^ 0x5EED),
         network_(world_, schedule.links),
@@ -109,8 +110,7 @@ class ProcessCluster {
     try {
       const Duration start = schedule_.starts[static_cast<std::size_t>(member.rank)];
       Gate().wait([] { return false; }, Deadline::after(world_.now(), start));
-      const coll::JoinOptions options = job_options(schedule_.program.ranks, member.rank,
-                                                    schedule_.has_key ? Key::given : Key::none);
+      const coll::JoinOptions options = spec_.options(member.rank);
       coll::Session session = coll::session_of(
           coll::Joiner(options,
                        job_process(network_.at(host(member.rank)), member.rank, member.generation))
@@ -197,6 +197,9 @@ class ProcessCluster {
     });
   }
 
+  [[nodiscard]] bool has_joined(int rank) const {
+    return members_[static_cast<std::size_t>(rank)]->joined.has_value();
+  }
   [[nodiscard]] bool has_struck_pair() const {
     return std::any_of(struck_.begin(), struck_.end(),
                        [](const Strike& strike) { return is_of_a_pair(strike.damage); });
@@ -214,6 +217,10 @@ class ProcessCluster {
       ranks.insert(strike.rank);
       if (is_of_a_pair(strike.damage)) ranks.insert(strike.other);
     }
+    // A rank that is still joining has not begun to send pulses.
+    for (const auto& member : members_) {
+      if (!ranks.empty() && !member->joined) ranks.insert(member->rank);
+    }
     return ranks;
   }
 
@@ -223,7 +230,9 @@ class ProcessCluster {
     std::vector<int> parts(static_cast<std::size_t>(ranks), -1);
     const bool has_pair = has_struck_pair();
     // One that stands still for a while passes on nothing in time.
-    const auto is_no_way = [&](int rank) { return is_out(rank) || (has_pair && has_paused(rank)); };
+    const auto is_no_way = [&](int rank) {
+      return is_out(rank) || !has_joined(rank) || (has_pair && has_paused(rank));
+    };
     const auto is_hurt = [&](int a, int b) {
       return is_no_way(a) || is_no_way(b) ||
              std::any_of(struck_.begin(), struck_.end(), [&](const Strike& strike) {
@@ -303,6 +312,7 @@ class ProcessCluster {
   }
 
   const ProcessSchedule& schedule_;
+  JobSpec spec_;
   Trace trace_;
   sim::World world_;
   sim::Network network_;

@@ -36,7 +36,18 @@ TEST_F(SimProcesses, TheSameSeedIsTheSameRun) {
 }
 
 TEST_F(SimProcesses, SixtyFourRanksJoinReduceLoseOneAndLeave) {
-  EXPECT_EQ(large_job(64).problem, "");
+  EXPECT_EQ(large_job({.ranks = 64}).problem, "");
+}
+
+/// More than a listener lets in of one address at a time, and more than it lets in at all.
+TEST_F(SimProcesses, AHundredCallersOfOneAddressJoin) {
+  EXPECT_EQ(large_job({.ranks = 100, .addresses = Addresses::one_for_all}).problem, "");
+}
+
+TEST_F(SimProcesses, AHundredCallersOfOneAddressJoinWithAKey) {
+  EXPECT_EQ(
+      large_job({.ranks = 100, .key = Key::given, .addresses = Addresses::one_for_all}).problem,
+      "");
 }
 
 }  // namespace

@@ -64,6 +64,9 @@ class CountedConnection final : public sys::Connection {
   [[nodiscard]] std::string peer() const override { return inner_->peer(); }
   [[nodiscard]] bool is_open() const noexcept override { return inner_->is_open(); }
   [[nodiscard]] std::string local_host() const override { return inner_->local_host(); }
+  [[nodiscard]] std::optional<sys::Delivery> delivery() const noexcept override {
+    return inner_->delivery();
+  }
   [[nodiscard]] sys::Connection& underlying() noexcept override { return inner_->underlying(); }
 
  private:
