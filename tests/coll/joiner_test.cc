@@ -77,6 +77,9 @@ class CountingPoller final : public sys::Poller {
   void forget(sys::Listener& listener) noexcept override {
     inner_->forget(dynamic_cast<CountingListener&>(listener).inner());
   }
+  [[nodiscard]] std::span<sys::Connection* const> ready() const noexcept override {
+    return inner_->ready();
+  }
   bool wait(Deadline deadline) override {
     ++counts_->waits;
     return inner_->wait(deadline);
