@@ -20,6 +20,7 @@ STRESS_ARGS ?=
 RUNS ?= 500
 SEED ?= 1
 STRANGER_ARGS ?=
+SIZES ?= 64,128,256
 PEERS_ARGS ?=
 TRAIN_BENCH_ARGS ?=
 
@@ -35,7 +36,7 @@ CMAKE_BUILD = cmake --build build/$(1) --parallel $(JOBS)
 # Which tests use libtorch, for ctest -R.
 TORCH_HALF := ^(tensor|blas_kernels|strategy|guest_threads.*|input|train|train_tuned_process|train_faults)(/|$$)
 
-.PHONY: help deps build test test-threads test-mistakes test-slow test-transports test-faults can-make-namespaces train stress same-bits chaos stranger format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input bench-peers bench-train \
+.PHONY: help deps build test test-threads test-mistakes test-slow test-transports test-faults can-make-namespaces train stress same-bits chaos stranger scale format install clean plans sim fuzz bench bench-strategy bench-cross-device bench-input bench-peers bench-train \
         check check-format check-layers check-fuzz check-clang check-tidy check-ubsan check-asan check-asan-parsers check-tsan check-tsan-core \
         check-torch check-clang-torch check-tidy-torch check-asan-torch check-tsan-torch check-blas check-mpi check-launchers check-install
 
@@ -102,6 +103,10 @@ chaos: build/dev/build.ninja ## Kill and stop ranks at random in RUNS clusters, 
 stranger: build/dev/build.ninja ## Strangers throw connections at a training run's ports (STRANGER_ARGS)
 	$(call CMAKE_BUILD,dev) --target stranger
 	@build/dev/tests/processes/stranger $(STRANGER_ARGS)
+
+scale: build/dev/build.ninja ## Clusters of SIZES=64,128,256 processes: joining, idling, a kill; plans of 1,024 ranks
+	$(call CMAKE_BUILD,dev) --target scale
+	@build/dev/tests/processes/scale --sizes $(SIZES)
 
 # One at a time, the cheapest first; the first failure ends the run and names itself. check-asan is
 # AddressSanitizer and UndefinedBehaviorSanitizer in one; check-ubsan alone would repeat half of it.

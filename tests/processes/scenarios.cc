@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -141,6 +142,65 @@ std::int64_t held_kib() {
     if (::stat(entry.path().c_str(), &file) == 0) return file.st_blocks / 2;
   }
   return 0;
+}
+
+/// Microseconds that this process has spent on a core.
+std::int64_t busy_us() {
+  timespec used{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return std::int64_t{used.tv_sec} * 1'000'000 + used.tv_nsec / 1'000;
+}
+
+/// Kibibytes of memory that only this process has.
+std::int64_t private_kib() {
+  std::ifstream status("/proc/self/status");
+  const std::string name = "RssAnon:";
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind(name, 0) == 0) return std::stoll(line.substr(name.size()));
+  }
+  return 0;
+}
+
+std::ptrdiff_t open_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return std::distance(begin(all), end(all)) - 1;  // but for that of the iterator
+}
+
+void scale(Session& group, double idle_seconds, int victim) {
+  say(fmt::format("joined at {}", now_us()));
+  const auto timed = [](const char* what, const auto& run) {
+    const std::int64_t began = now_us();
+    run();
+    say(fmt::format("first {} took {}", what, now_us() - began));
+  };
+  float sum = 1;
+  timed("all_reduce", [&] { group.all_reduce(Op::sum, std::span(&sum, 1)); });
+  std::vector<int> ranks(static_cast<std::size_t>(group.size()));
+  const int own = group.rank();
+  timed("all_gather", [&] { group.all_gather(std::span(&own, 1), std::span(ranks)); });
+  std::optional<Session> part;
+  timed("split", [&] {
+    part = group.split({.color = group.rank() % 2});
+    part->barrier();
+  });
+  if (sum != static_cast<float>(group.size()) || ranks.back() != group.size() - 1) {
+    throw std::runtime_error("wrong sums");
+  }
+  part.reset();
+  group.barrier();
+  const std::int64_t busy = busy_us();
+  const std::int64_t since = now_us();
+  std::this_thread::sleep_for(std::chrono::duration<double>(idle_seconds));
+  say(fmt::format("idle: busy {} of {}", busy_us() - busy, now_us() - since));
+  say(fmt::format("holds {} descriptors", open_descriptors()));
+  say(fmt::format("private memory {} KiB", private_kib()));
+  group.barrier();
+  say(fmt::format("segment {} KiB", held_kib()));
+  group.barrier();
+  say("ready");
+  if (victim < 0) return;
+  if (group.rank() == victim) std::this_thread::sleep_for(std::chrono::seconds(60));
+  group.barrier();
 }
 
 void split_often(Session& group, int rounds, bool keep) {
@@ -408,6 +468,11 @@ void play(Session& group, const std::string& scenario) {
   } else if (name == "rest") {
     say("resting");
     std::this_thread::sleep_for(std::chrono::duration<double>(next(0.0)));
+  } else if (name == "scale") {
+    const auto seconds = next(0.0);
+    int victim = -1;
+    words >> victim;
+    scale(group, seconds, words ? victim : -1);
   } else if (name == "share") {
     share(group, next(std::size_t{0}));
   } else if (name == "splits") {

@@ -6,6 +6,10 @@
 //                                     throws; then whether anybody still writes there
 //   train STEPS COUNT                 a fixed number of steps that build on each other; when each
 //                                     was done, and a digest of the result
+//   scale SECONDS [VICTIM]            the first operations of a large group and what they took, what
+//                                     a rank costs while nobody does anything for so long, and what
+//                                     it holds; then all wait for the victim in a barrier until it
+//                                     is killed, or close if there is none
 //   idle SECONDS                      joins and only looks whether all is well
 //   rest SECONDS                      joins and does nothing
 //   share BYTES                       every two ranks exchange so many; how much of the host's
