@@ -13,6 +13,7 @@
 #include "coll/meeting.h"
 #include "coll/protection.h"
 #include "sys/descriptor_passing.h"
+#include "sys/own_process.h"
 
 namespace lockstep::coll {
 namespace {
@@ -224,12 +225,13 @@ std::optional<Visitor> Door::next(Time now) {
         return visitor;
       }
       // Another version of ours deserves an answer; a stranger cannot read it.
-      greeting.send(Status(ErrorKind::config_error, Code::failed_precondition, readable.message()));
+      why = with_program(readable.message());
+      greeting.send(Status(ErrorKind::config_error, Code::failed_precondition, why));
       greeting.flush();
-      why = readable.message();
     } else if (greeting.over()) {
       why = greeting.how();
       if (greeting.foreign_version()) {
+        why = with_program(why);
         // It cannot read more of the answer than its version. What it has sent is read, or the
         // system would tell it that the connection was reset.
         std::array<std::byte, wire::kMaxControlPayload> rest;
@@ -247,6 +249,11 @@ std::optional<Visitor> Door::next(Time now) {
     at = callers_.erase(at);
   }
   return std::nullopt;
+}
+
+std::string Door::with_program(const std::string& why) const {
+  return fmt::format("{}; the rank at {} runs {}", why, listener_->address(),
+                     sys::process_binary());
 }
 
 void Door::turn_away(const sys::Connection& caller, const std::string& why, Time now) {

@@ -87,6 +87,8 @@ class Door {
   [[nodiscard]] bool is_full_for(const Caller& newcomer) const;
   /// False if somebody would have to go who should stay.
   bool make_room(const Caller& newcomer, Time now);
+  /// The reason with the file of this rank's program, to compare versions.
+  [[nodiscard]] std::string with_program(const std::string& why) const;
   void turn_away(const sys::Connection& caller, const std::string& why, Time now);
 
   std::unique_ptr<sys::Listener> listener_;

@@ -426,8 +426,9 @@ TEST(Ports, AnotherProtocolIsRefusedWithBothNumbers) {
   EXPECT_EQ(answer.cause.kind(), ErrorKind::config_error);
   const std::string both = fmt::format("it speaks protocol {}, this program protocol {}",
                                        hello.protocol, wire::kProtocol);
-  EXPECT_THAT(answer.cause.message(), HasSubstr(both));
-  EXPECT_THAT(verdict_of(cluster.finish(10s)[0]).message, HasSubstr(both));
+  EXPECT_THAT(answer.cause.message(), AllOf(HasSubstr(both), HasSubstr("rank_program")));
+  EXPECT_THAT(verdict_of(cluster.finish(10s)[0]).message,
+              AllOf(HasSubstr(both), HasSubstr("rank_program")));
 }
 
 /// A frame of another version of lockstep; nothing behind its fifth byte is known.
@@ -486,8 +487,58 @@ TEST(Ports, ACallerWithAnotherFrameVersionIsAnswered) {
   EXPECT_TRUE(std::equal(answer.begin(), answer.begin() + 4, words.begin()));
   EXPECT_EQ(answer[4], std::byte{wire::kFrameVersion});
   EXPECT_THAT(verdict_of(cluster.finish(10s)[0]).message,
-              HasSubstr("it runs another version of lockstep"));
+              AllOf(HasSubstr("it runs another version of lockstep"), HasSubstr("rank_program")));
 }
+
+/// A supervisor starts a rank again at once, while the others have not left the old generation yet.
+TEST(Restarts, ARankThatIsStartedAgainAtOnceWaitsForTheNextGeneration) {
+  ProcessCluster cluster({.ranks = 3,
+                          .scenario = "rejoins 2",
+                          .wire = Wire::tcp,
+                          .environment = {"TEST_LEAVE_MS=1000"}});
+  ASSERT_TRUE(cluster.wait_for_all("at work in generation 1\n", 20s));
+  (void)cluster.process(1).signal(sys::Signal::kill);
+  ASSERT_TRUE(cluster.process(1).wait(Deadline::after(5s)).has_value());
+  cluster.start(1);
+  const auto outcomes = cluster.finish(30s);
+  for (const Outcome& outcome : outcomes) {
+    EXPECT_TRUE(outcome.ok()) << outcome.how() << "\n" << outcome.text;
+    EXPECT_THAT(outcome.text, HasSubstr("left generation 2"));
+  }
+  EXPECT_THAT(outcomes[0].text,
+              AllOf(HasSubstr("before the next one; rank 1 is pid"), HasSubstr("came later")));
+}
+
+class Returning : public testing::TestWithParam<Wire> {};
+
+/// It was stopped for so long that the others gave it up and began anew with another process in its
+/// place. Ranks other than rank 0 have addresses of their own choice: it keeps the one it had.
+TEST_P(Returning, F8AStoppedProcessIsToldBothGenerations) {
+  ProcessCluster names({.ranks = 1, .scenario = "-", .wire = GetParam(), .absent = {0}});
+  ClusterOptions options{.ranks = 3,
+                         .scenario = "rejoins 3",
+                         .wire = GetParam(),
+                         .environment = {"TEST_DEAD_MS=600"},
+                         .addresses = {names.addresses()[0], "", ""}};
+  ProcessCluster cluster(options);
+  ASSERT_TRUE(cluster.wait_for_all("at work in generation 1\n", 20s));
+  ASSERT_TRUE(cluster.process(2).signal(sys::Signal::stop).ok());
+  options.absent = {0, 1};
+  ProcessCluster substitute(options);
+  ASSERT_TRUE(substitute.wait_for(2, "at work in generation 2\n", 20s)) << cluster.text(0);
+  ASSERT_TRUE(cluster.process(2).signal(sys::Signal::resume).ok());
+  ASSERT_TRUE(cluster.wait_for(2, "code=ABORTED", 20s)) << cluster.text(2);
+  EXPECT_THAT(cluster.text(2), AllOf(HasSubstr("is of generation 1, which is over"),
+                                     HasSubstr(fmt::format("in generation 2 rank 2 is pid {} ",
+                                                           substitute.process(2).pid()))));
+  for (const int rank : {0, 1}) {
+    EXPECT_THAT(cluster.text(rank), Not(HasSubstr("left generation 2"))) << "nobody is hurt";
+    (void)cluster.process(rank).signal(sys::Signal::kill);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, Returning, testing::Values(Wire::local, Wire::tcp, Wire::tls),
+                         [](const auto& wire) { return to_string(wire.param); });
 
 /// The address of a Service is not one of the pod's own.
 TEST(Ports, AnAddressOfAnotherMachineNamesTheVariableThatHelps) {

@@ -121,6 +121,8 @@ std::uint64_t work_in_a_generation(const JoinOptions& options, std::uint64_t las
     }
   } catch (const PeerLost& error) {
     report(error);
+    const char* slow = std::getenv("TEST_LEAVE_MS");
+    if (slow != nullptr) std::this_thread::sleep_for(std::chrono::milliseconds(std::stoi(slow)));
   }
   return generation;
 }
