@@ -24,7 +24,10 @@ struct Fused {
   std::vector<ConstBuffer> outputs;
 
   void add(std::span<const ConstBuffer> input, const ConstBuffer& output) {
+    // All or nothing, if memory is short.
     inputs.resize(input.size());
+    for (auto& each : inputs) each.reserve(outputs.size() + 1);
+    outputs.reserve(outputs.size() + 1);
     for (std::size_t i = 0; i < input.size(); ++i) inputs[i].push_back(input[i]);
     outputs.push_back(output);
   }
@@ -59,26 +62,30 @@ Batch::Parts& Batch::open() {
 void Batch::all_reduce(Op op, Buffer in_place) { all_reduce(op, in_place, in_place); }
 
 void Batch::all_reduce(Op op, Inputs inputs, Buffer output) {
-  Call checked;
-  fill_all_reduce(checked,
-                  {session_->rank(), session_->size(), session_->spec().replicas[session_->rank()]},
-                  op, inputs, output);
-  open().like(plan::Kind::all_reduce, op, output.dtype(), -1).add(inputs.list(), output);
+  session_->naming_shortages([&] {
+    Call checked;
+    fill_all_reduce(
+        checked, {session_->rank(), session_->size(), session_->spec().replicas[session_->rank()]},
+        op, inputs, output);
+    open().like(plan::Kind::all_reduce, op, output.dtype(), -1).add(inputs.list(), output);
+  });
 }
 
 void Batch::broadcast(Buffer buffer, Root root) {
-  Call checked;
-  fill_broadcast(checked, {session_->rank(), session_->size(), 1}, buffer, root);
-  const ConstBuffer& input = buffer;
-  open().like(plan::Kind::broadcast, Op::sum, buffer.dtype(), root.rank).add({&input, 1}, buffer);
+  session_->naming_shortages([&] {
+    Call checked;
+    fill_broadcast(checked, {session_->rank(), session_->size(), 1}, buffer, root);
+    const ConstBuffer& input = buffer;
+    open().like(plan::Kind::broadcast, Op::sum, buffer.dtype(), root.rank).add({&input, 1}, buffer);
+  });
 }
 
 void Batch::run(const CallOptions& options, Here here) {
-  session_->carry_out(*fuse(options, here));
+  session_->naming_shortages([&] { session_->carry_out(*fuse(options, here)); });
 }
 
 Work Batch::start(const CallOptions& options, Here here) {
-  return session_->submit(fuse(options, here));
+  return session_->naming_shortages([&] { return session_->submit(fuse(options, here)); });
 }
 
 std::shared_ptr<Work::Shared> Batch::fuse(const CallOptions& options, Here here) {
@@ -86,6 +93,7 @@ std::shared_ptr<Work::Shared> Batch::fuse(const CallOptions& options, Here here)
   const std::unique_ptr<Parts> parts = std::move(parts_);
   auto work = std::make_shared<Work::Shared>();
   for (const Fused& fused : parts->fused) {
+    if (fused.outputs.empty()) continue;  // there was no memory to add one
     Call& call = work->calls.emplace_back().call;
     call.kind = fused.kind;
     call.op = fused.op;

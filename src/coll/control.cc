@@ -15,6 +15,7 @@
 #include "coll/group_spec.h"
 #include "transport/left_group.h"
 #include "transport/mismatch.h"
+#include "transport/own_failure.h"
 
 namespace lockstep::coll {
 namespace {
@@ -389,6 +390,9 @@ void Control::lose(Peer& peer, const std::string& how) {
     // The peer is well: it is the way from there to here.
     cause = Status(ErrorKind::data_error, Code::data_loss, text,
                    {std::min(rank_, peer.rank), std::max(rank_, peer.rank)});
+  }
+  if (!peer.channel.shortage().ok()) {
+    cause = transport::own_failure(peer.channel.shortage(), rank_);
   }
   propose({.standing = wire::Standing::proposal, .origin = rank_, .cause = std::move(cause)},
           nullptr);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/crc32c.h"
+#include "transport/own_failure.h"
 
 namespace lockstep::coll {
 
@@ -86,6 +87,7 @@ bool ControlChannel::refill() {
   } else if (transfer.state == Transfer::State::broken) {
     const Status why = connection_.error();
     altered_ = why.kind() == ErrorKind::data_error;  // TLS looks at what it carries
+    if (transport::is_own_shortage(why)) shortage_ = why;
     how_ = fmt::format("{} ({})",
                        altered_ ? "cannot be understood any more: what it sent was altered"
                                 : "died: its control connection broke without a goodbye",

@@ -39,6 +39,8 @@ class ControlChannel {
   [[nodiscard]] const std::string& how() const noexcept { return how_; }
   /// It did so because a frame was not what the peer had sent.
   [[nodiscard]] bool altered() const noexcept { return altered_; }
+  /// What this process lacked, if that is how; else ok.
+  [[nodiscard]] const Status& shortage() const noexcept { return shortage_; }
   [[nodiscard]] std::string address() const { return connection_.peer(); }
 
  private:
@@ -55,6 +57,7 @@ class ControlChannel {
   std::span<const std::byte> unread_;  // of inbox_
   bool heard_ = false;
   bool altered_ = false;
+  Status shortage_;
   std::string how_;
 };
 

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "coll/narrowed_call.h"
 #include "transport/left_group.h"
+#include "transport/own_failure.h"
 
 namespace lockstep::coll {
 namespace {
@@ -64,17 +65,14 @@ Status Executor::run(const Call& call, std::uint64_t ticket, Deadline deadline) 
     turnstile_.wait(ticket, Deadline::never());
   }
   const Turn turn{turnstile_};
-  if (retired_) {
-    return {ErrorKind::invalid_usage, Code::failed_precondition, "the session is closed"};
-  }
   Status status;
   try {
-    if (!in_time) have_verdict();
-    status = carry_out(call, ticket + 1, deadline);
-  } catch (const std::bad_alloc&) {
-    status = thrown({ErrorKind::system_error, Code::resource_exhausted, {}}, ticket + 1);
+    if (!in_time && !retired_) have_verdict();
+    status = retired_ ? Status(ErrorKind::invalid_usage, Code::failed_precondition,
+                               "the session is closed")
+                      : carry_out(call, ticket + 1, deadline);
   } catch (...) {
-    status = thrown(Status::from_current_exception(), ticket + 1);
+    status = thrown(ticket + 1);
   }
   if (!status.ok()) end_.quiesce();
   return status;
@@ -89,7 +87,7 @@ Status Executor::not_started(const Call& call, std::uint64_t sequence) const noe
                         sequence, wire::describe(descriptor), seconds(call.timeout),
                         end_.member(end_.rank()), called_at(descriptor, call.here))};
   } catch (...) {
-    return {ErrorKind::timeout, Code::deadline_exceeded, {}};
+    return transport::own_failure(transport::current_failure(), end_.member(end_.rank()));
   }
 }
 
@@ -109,7 +107,9 @@ bool Executor::retire() noexcept {
   return true;
 }
 
-Status Executor::thrown(const Status& why, std::uint64_t sequence) {
+Status Executor::thrown(std::uint64_t sequence) noexcept {
+  Status why = transport::current_failure();
+  if (transport::is_own_shortage(why)) why = transport::own_failure(why, end_.member(end_.rank()));
   recorder_->end(sequence, Recorder::Outcome::failed);
   end_.fail(why);
   have_verdict();
@@ -168,14 +168,18 @@ Status Executor::close(const wire::Descriptor& descriptor, Here here, State stat
 // The cause reads alike on all ranks; where it met this one does not.
 Status Executor::failure_of(const wire::Descriptor& descriptor, Here here,
                             const Moved& moved) const {
-  const Status failure = end_.failure();
+  Status failure = end_.failure();
   records_->report(failure, *recorder_);
-  return {failure.kind(), failure.code(),
-          fmt::format("{}\nrank {} had asked for operation {} ({}){}{}", failure.message(),
-                      end_.member(end_.rank()), descriptor.sequence, wire::describe(descriptor),
-                      wire::place_of(descriptor, here),
-                      moved.total == 0 ? "" : " and moved " + to_text(moved)),
-          failure.culprits()};
+  try {
+    return {failure.kind(), failure.code(),
+            fmt::format("{}\nrank {} had asked for operation {} ({}){}{}", failure.message(),
+                        end_.member(end_.rank()), descriptor.sequence, wire::describe(descriptor),
+                        wire::place_of(descriptor, here),
+                        moved.total == 0 ? "" : " and moved " + to_text(moved)),
+            failure.culprits()};
+  } catch (const std::bad_alloc&) {
+    return failure;  // the cause is worth more than where it met this rank
+  }
 }
 
 void Executor::run_small(Op op, const ConstBuffer& input, const Buffer& output, Here here) {
@@ -203,7 +207,7 @@ bool Executor::run_again(Op op, const ConstBuffer& input, const Buffer& output, 
     carrier_->go_on(call);
     status = close(again->descriptor, here, drive(call, again->descriptor, Deadline::never()));
   } catch (...) {
-    status = thrown(Status::from_current_exception(), ticket + 1);
+    status = thrown(ticket + 1);
   }
   if (!status.ok()) end_.quiesce();
   raise_if_error(status);

@@ -59,8 +59,8 @@ class Executor {
   void have_verdict() noexcept;
   /// The end of a call: its record, and why it failed.
   Status close(const wire::Descriptor& descriptor, Here here, State state);
-  /// The end of a call that threw.
-  Status thrown(const Status& why, std::uint64_t sequence);
+  /// The end of a call that threw: call inside the catch block.
+  Status thrown(std::uint64_t sequence) noexcept;
   /// Why the generation has failed, and what this rank had asked for.
   [[nodiscard]] Status failure_of(const wire::Descriptor& descriptor, Here here,
                                   const Moved& moved) const;

@@ -22,6 +22,7 @@
 #include "sys/descriptor_limit.h"
 #include "sys/host_identity.h"
 #include "transport/keys.h"
+#include "transport/own_failure.h"
 
 namespace lockstep::coll {
 namespace {
@@ -122,8 +123,10 @@ Session join(const JoinOptions& options) {
   if (options.addresses.size() == 1) {
     return Hub().join({.size = 1, .rank = 0, .options = options.options});
   }
-  make_room_for_descriptors(options.addresses.size());
-  return session_of(Joiner(options).run(), options);
+  return transport::naming_shortages(options.rank, [&] {
+    make_room_for_descriptors(options.addresses.size());
+    return session_of(Joiner(options).run(), options);
+  });
 }
 
 Session session_of(const Joined& joined, const JoinOptions& options) {

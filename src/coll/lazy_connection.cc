@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "transport/own_failure.h"
 #include "wire/abort.h"
 
 namespace lockstep::coll {
@@ -17,14 +18,6 @@ constexpr Duration kLookAgain = std::chrono::microseconds(100);
 /// A rank that is alive answers; one that is not is found by the control plane before.
 /// Where strangers crowd at its door, it may take seconds to get in.
 constexpr auto kPatience = std::chrono::seconds(20);
-
-Status own_failure(const Status& why, int rank) noexcept {
-  try {
-    return {why.kind(), why.code(), fmt::format("rank {}: {}", rank, why.message()), {rank}};
-  } catch (...) {
-    return {why.kind(), why.code(), {}};
-  }
-}
 
 }  // namespace
 
@@ -56,8 +49,8 @@ bool LazyConnection::opened() noexcept {
   try {
     open();
   } catch (...) {
-    Status why = Status::from_current_exception();
-    if (why.culprits().empty()) why = own_failure(why, presence_->roster().rank);
+    Status why = transport::current_failure();
+    if (why.culprits().empty()) why = transport::own_failure(why, presence_->roster().rank);
     presence_->failure().report(why);
   }
   return open_;
@@ -106,6 +99,7 @@ void LazyConnection::open() {
     why = {ErrorKind::system_error, Code::unavailable, "the call is not answered"};
   }
   if (why.ok()) return;
+  if (transport::is_own_shortage(why)) raise(why);
   greeting_.reset();
   inner_.reset();
   not_reached(why);

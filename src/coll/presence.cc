@@ -10,6 +10,7 @@
 #include "coll/admission.h"
 #include "coll/farewell.h"
 #include "coll/meeting.h"
+#include "transport/own_failure.h"
 
 namespace lockstep::coll {
 namespace {
@@ -141,11 +142,12 @@ void Presence::run(const std::stop_token& stop) {
 void Presence::end_generation(const Status& why, const std::stop_token& stop) noexcept {
   close_doors();
   try {
-    failure_.report({ErrorKind::internal,
-                     Code::internal,
-                     fmt::format("the control thread of {} failed: {}",
-                                 wire::describe(roster_.own()), why.message()),
-                     {roster_.rank}});
+    failure_.report(transport::is_own_shortage(why)
+                        ? transport::own_failure(why, roster_.rank)
+                        : Status(ErrorKind::internal, Code::internal,
+                                 fmt::format("the control thread of {} failed: {}",
+                                             wire::describe(roster_.own()), why.message()),
+                                 {roster_.rank}));
     // What failed may have been the poller, so this looks by itself.
     constexpr auto kLook = std::chrono::milliseconds(1);
     const Deadline end = Deadline::after(last_word_);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "coll/meeting.h"
+#include "transport/own_failure.h"
 
 namespace lockstep::coll {
 namespace {
@@ -48,7 +49,7 @@ bool ProtectedConnection::established() noexcept {
   if (established_) return true;
   const TlsConnection::State state = tls_->handshake();
   if (state == TlsConnection::State::pending) return false;
-  if (state == TlsConnection::State::failed) return true;
+  if (state == TlsConnection::State::failed || out_of_memory_) return true;
   try {
     local_host_ = tls_->underlying().local_host();
     if (const auto pair = Pair::parse(tls_->identity())) {
@@ -59,26 +60,32 @@ bool ProtectedConnection::established() noexcept {
     if (is_data_ && data_after_ == After::plain) plain_ = tls_->leave_tls();
     established_ = true;
   } catch (...) {
-    return false;  // out of memory: the peer's patience ends it
+    out_of_memory_ = true;
   }
   return true;
 }
 
 Transfer ProtectedConnection::read(std::span<std::byte> into) noexcept {
-  return established() ? current().read(into) : Transfer{};
+  if (!established()) return {};
+  return out_of_memory_ ? Transfer{0, Transfer::State::broken} : current().read(into);
 }
 
 Transfer ProtectedConnection::write(std::span<const std::byte> from) noexcept {
-  return established() ? current().write(from) : Transfer{};
+  if (!established()) return {};
+  return out_of_memory_ ? Transfer{0, Transfer::State::broken} : current().write(from);
 }
 
 Transfer ProtectedConnection::write_both(std::span<const std::byte> first,
                                          std::span<const std::byte> second) noexcept {
-  return established() ? current().write_both(first, second) : Transfer{};
+  if (!established()) return {};
+  return out_of_memory_ ? Transfer{0, Transfer::State::broken}
+                        : current().write_both(first, second);
 }
 
 void ProtectedConnection::shutdown_write() noexcept { current().shutdown_write(); }
-Status ProtectedConnection::error() const { return current().error(); }
+Status ProtectedConnection::error() const {
+  return out_of_memory_ ? transport::out_of_memory() : current().error();
+}
 std::string ProtectedConnection::peer() const { return current().peer(); }
 sys::Connection& ProtectedConnection::underlying() noexcept { return current().underlying(); }
 

@@ -52,6 +52,7 @@ class ProtectedConnection final : public sys::Connection {
   After data_after_;
   bool is_data_;
   bool established_ = false;
+  bool out_of_memory_ = false;
   int client_ = -1;
   std::uint64_t generation_ = 0;
   std::string local_host_;

@@ -1,22 +1,29 @@
 #include "coll/pump.h"
 
+#include "transport/own_failure.h"
+
 namespace lockstep::coll {
 
 Pump::Pump(Executor& executor, const std::string& name)
     : executor_(executor),
       thread_(
           name, [this](const std::stop_token& stop) { run(stop); },
-          [this](const Status& why) { executor_.end().fail(why); }) {}
+          [this](const Status& why) {
+            transport::GroupEnd& end = executor_.end();
+            end.fail(transport::is_own_shortage(why)
+                         ? transport::own_failure(why, end.member(end.rank()))
+                         : why);
+          }) {}
 
 Pump::~Pump() {
   thread_.request_stop();
   thread_.join();
 }
 
-void Pump::push(std::shared_ptr<Work::Shared> work) {
+void Pump::push(Queue works) noexcept {
   {
     const MutexLock lock(mutex_);
-    queue_.push_back(std::move(work));
+    queue_.splice(queue_.end(), works);
   }
   gate_.notify();
 }

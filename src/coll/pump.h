@@ -2,7 +2,7 @@
 // issued.
 #pragma once
 
-#include <deque>
+#include <list>
 #include <memory>
 #include <string>
 
@@ -21,7 +21,9 @@ class Pump {
   /// Carries out what is queued (which fails at once when the generation has) and ends the thread.
   ~Pump();
 
-  void push(std::shared_ptr<Work::Shared> work);
+  using Queue = std::list<std::shared_ptr<Work::Shared>>;
+  /// Appends these. Needs no memory: their tickets are taken already.
+  void push(Queue works) noexcept;
 
  private:
   void run(const std::stop_token& stop);
@@ -30,7 +32,7 @@ class Pump {
   Executor& executor_;
   Gate gate_;
   Mutex mutex_;
-  std::deque<std::shared_ptr<Work::Shared>> queue_ GUARDED_BY(mutex_);
+  Queue queue_ GUARDED_BY(mutex_);
   Thread thread_;
 };
 

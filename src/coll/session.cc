@@ -71,7 +71,7 @@ Session::Impl& messages(Session::Impl& impl, int from, int to, const char* argum
   check_peer(caller(impl), peer, argument);
   if (from == to)
     throw InvalidUsage(fmt::format("{} is rank {}, the caller itself", argument, from));
-  return impl.messages(from, to);
+  return impl.making_group([&]() -> Session::Impl& { return impl.messages(from, to); });
 }
 
 /// A child keeps what it has inherited until it ends: closing it would speak for the parent, and
@@ -122,7 +122,8 @@ void Session::all_reduce(Op op, Buffer in_place, const CallOptions& options, Her
 void Session::all_reduce(Op op, Inputs inputs, Buffer output, const CallOptions& options,
                          Here here) {
   if (impl_->is_small(op, inputs, output, options)) {
-    return impl_->executor().run_small(op, inputs.list()[0], output, here);
+    return impl_->naming_shortages(
+        [&] { impl_->executor().run_small(op, inputs.list()[0], output, here); });
   }
   impl_->run(filled(*impl_, options, here, all_reduce_of(op, inputs, output)));
 }
@@ -220,26 +221,32 @@ Work Session::start_receive(Buffer output, From from, const CallOptions& options
 
 Memory Session::allocate(std::size_t bytes) {
   impl_->check_usable();
-  return {impl_->generation().allocate(bytes), bytes};
+  return impl_->naming_shortages(
+      [&] { return Memory(impl_->generation().allocate(bytes), bytes); });
 }
 
-Batch Session::batch() { return Batch(impl_); }
+Batch Session::batch() {
+  return impl_->naming_shortages([&] { return Batch(impl_); });
+}
 
 Session Session::split(Split how, const CallOptions& options, Here here) {
   if (how.color < 0)
     throw InvalidUsage(fmt::format("split: color is {}; it must be 0 or more", how.color));
-  const std::int64_t mine[2] = {how.color, how.key};
-  std::vector<std::int64_t> all(static_cast<std::size_t>(size()) * 2);
-  CallOptions named = options;
-  if (named.name.empty()) named.name = "split";
-  all_gather(std::span(mine), std::span(all), {}, named, here);
-  std::vector<std::int64_t> colors;
-  std::vector<std::int64_t> keys;
-  for (std::size_t rank = 0; rank < static_cast<std::size_t>(size()); ++rank) {
-    colors.push_back(all[2 * rank]);
-    keys.push_back(all[2 * rank + 1]);
-  }
-  return Session(impl_->subgroup(colors, keys));
+  return impl_->naming_shortages([&] {
+    const auto ranks = static_cast<std::size_t>(size());
+    const std::int64_t mine[2] = {how.color, how.key};
+    std::vector<std::int64_t> all(2 * ranks);
+    std::vector<std::int64_t> colors(ranks);
+    std::vector<std::int64_t> keys(ranks);
+    CallOptions named = options;
+    if (named.name.empty()) named.name = "split";
+    all_gather(std::span(mine), std::span(all), {}, named, here);
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      colors[rank] = all[2 * rank];
+      keys[rank] = all[2 * rank + 1];
+    }
+    return Session(impl_->making_group([&] { return impl_->subgroup(colors, keys); }));
+  });
 }
 
 namespace {
@@ -251,7 +258,7 @@ void end_generation(transport::Generation& generation, ErrorKind kind, Code code
     generation.fail(
         {kind, code, fmt::format("rank {} {}: {}", rank, what, one_line(reason)), {rank}});
   } catch (...) {
-    generation.fail({kind, code, {}});
+    generation.fail(transport::own_failure(transport::out_of_memory(), rank));
   }
 }
 
@@ -275,6 +282,8 @@ void Session::check() const {
   if (impl_->generation().failed()) raise(impl_->generation().failure());
 }
 
-std::string Session::history() const { return impl_->executor().recorder().text(); }
+std::string Session::history() const {
+  return impl_->naming_shortages([&] { return impl_->executor().recorder().text(); });
+}
 
 }  // namespace lockstep::coll

@@ -105,13 +105,16 @@ void Session::Impl::issue(Work::Shared& work) {
 
 Work Session::Impl::submit(std::shared_ptr<Work::Shared> work) {
   check_usable();
+  work->rank = spec_.members[rank_];
   seal(*work);
   const MutexLock lock(mutex_);
   if (!pump_ && !closed_)
     pump_ = std::make_unique<Pump>(executor_, fmt::format("ls-pump-{}", spec_.members[rank_]));
+  // A ticket that is taken must be passed: what needs memory comes before.
+  Pump::Queue queued = {work};
   // Tickets and queue positions are taken under one lock, so the pump meets its tickets in order.
   issue(*work);
-  pump_->push(work);
+  pump_->push(std::move(queued));
   return Work(std::move(work));
 }
 
@@ -128,25 +131,24 @@ void Session::Impl::carry_out(Work::Shared& work) {
 Session::Impl& Session::Impl::messages(int from, int to) {
   const MutexLock lock(mutex_);
   check_usable();
-  auto& pair = messages_[{from, to}];
-  if (!pair) {
-    GroupSpec spec;
-    spec.purpose = Purpose::messages;
-    spec.parent = spec_.id;
-    spec.id = derived_id(spec_.id, kMessages, static_cast<std::uint64_t>(from),
-                         static_cast<std::uint64_t>(to));
-    for (const int rank : {from, to}) {
-      spec.members.push_back(spec_.members[rank]);
-      spec.replicas.push_back(1);
-      spec.hosts.push_back(spec_.hosts[rank]);
-    }
-    const auto deserted = [this, from, to](int rank) {
-      return executor_.end().has_left(rank == 0 ? from : to);
-    };
-    pair = std::make_unique<Impl>(generation_, make_carrier_, std::move(spec),
-                                  rank_ == from ? 0 : 1, options_, membership_, deserted);
+  const auto found = messages_.find({from, to});
+  if (found != messages_.end()) return *found->second;  // never null: close() closes all
+  GroupSpec spec;
+  spec.purpose = Purpose::messages;
+  spec.parent = spec_.id;
+  spec.id = derived_id(spec_.id, kMessages, static_cast<std::uint64_t>(from),
+                       static_cast<std::uint64_t>(to));
+  for (const int rank : {from, to}) {
+    spec.members.push_back(spec_.members[rank]);
+    spec.replicas.push_back(1);
+    spec.hosts.push_back(spec_.hosts[rank]);
   }
-  return *pair;
+  const auto deserted = [this, from, to](int rank) {
+    return executor_.end().has_left(rank == 0 ? from : to);
+  };
+  auto pair = std::make_unique<Impl>(generation_, make_carrier_, std::move(spec),
+                                     rank_ == from ? 0 : 1, options_, membership_, deserted);
+  return *messages_.emplace(std::pair(from, to), std::move(pair)).first->second;
 }
 
 std::shared_ptr<Session::Impl> Session::Impl::subgroup(const std::vector<std::int64_t>& colors,
@@ -184,8 +186,8 @@ void Session::Impl::close() noexcept {
                          fmt::format("rank {} closed its session with {} operation(s) unfinished",
                                      spec_.members[rank_], unfinished),
                          {spec_.members[rank_]}});
-    } catch (
-        ...) {  // NOLINT(bugprone-empty-catch): out of memory for the text; leaving tells the peers
+    } catch (...) {
+      generation_->fail(transport::own_failure(transport::out_of_memory(), spec_.members[rank_]));
     }
     // The other ranks may not answer, and closing does not wait for them.
     constexpr auto kMoment = std::chrono::milliseconds(500);

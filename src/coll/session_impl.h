@@ -5,6 +5,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/fork.h"
@@ -14,6 +15,7 @@
 #include "lockstep/coll/session.h"
 #include "plan/algorithm.h"
 #include "transport/generation.h"
+#include "transport/own_failure.h"
 
 namespace lockstep::coll {
 
@@ -58,6 +60,25 @@ class Session::Impl {
   /// This is such a child: nothing of the session may be touched, not even to close it.
   [[nodiscard]] bool is_parents() const noexcept { return made_in_ != forks(); }
 
+  /// Runs `function`; what it throws for want of memory names this rank.
+  template <class Function>
+  decltype(auto) naming_shortages(Function&& function) const {
+    return transport::naming_shortages(spec_.members[static_cast<std::size_t>(rank_)],
+                                       std::forward<Function>(function));
+  }
+
+  /// The same for making a group, which other ranks make, too, and in which they would wait for this
+  /// one: without the memory for it the generation ends.
+  template <class Make>
+  decltype(auto) making_group(Make&& make) {
+    try {
+      return naming_shortages(std::forward<Make>(make));
+    } catch (const SystemError& error) {
+      if (error.code() == Code::resource_exhausted) generation_->fail(transport::current_failure());
+      throw;
+    }
+  }
+
   /// A correct all-reduce of little data without options: Executor::run_small. No in a child.
   [[nodiscard]] bool is_small(Op op, const Inputs& inputs, const Buffer& output,
                               const CallOptions& options) const noexcept;
@@ -66,18 +87,22 @@ class Session::Impl {
   template <class Fill>
   void run(Fill&& fill) {
     check_usable();
-    Call call;
-    fill(call);
-    call.seal();
-    const Deadline deadline = call.deadline();
-    raise_if_error(executor_.run(call, executor_.issue(), deadline));
+    naming_shortages([&] {
+      Call call;
+      fill(call);
+      call.seal();
+      const Deadline deadline = call.deadline();
+      raise_if_error(executor_.run(call, executor_.issue(), deadline));
+    });
   }
   /// The same by the pump.
   template <class Fill>
   Work start(Fill&& fill) {
-    auto work = std::make_shared<Work::Shared>();
-    fill(work->calls.emplace_back().call);
-    return submit(std::move(work));
+    return naming_shortages([&] {
+      auto work = std::make_shared<Work::Shared>();
+      fill(work->calls.emplace_back().call);
+      return submit(std::move(work));
+    });
   }
   /// Seals and issues all calls of the work, one after another; the pump carries them out.
   Work submit(std::shared_ptr<Work::Shared> work);

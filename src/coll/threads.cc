@@ -18,6 +18,7 @@
 #include "coll/session_impl.h"
 #include "plan/select.h"
 #include "transport/memory.h"
+#include "transport/own_failure.h"
 
 namespace lockstep::coll {
 namespace {
@@ -125,6 +126,10 @@ struct Hub::Shared {
 Hub::Hub() : shared_(std::make_shared<Shared>()) {}
 
 Session Hub::join(const Seat& seat) {
+  return transport::naming_shortages(seat.rank, [&] { return take_seat(seat); });
+}
+
+Session Hub::take_seat(const Seat& seat) {
   check_seat(seat);
   std::shared_ptr<Gathering> gathering;
   {

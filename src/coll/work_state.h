@@ -20,6 +20,7 @@ struct Work::Shared {
     Deadline deadline = Deadline::never();
   };
   std::deque<Issued> calls;         // a deque, since calls do not move
+  int rank = -1;                    // in the generation, whose operation it is
   std::uint32_t made_in = forks();  // the pump is of that process
   Gate gate;
   Status status;  // ordered by over

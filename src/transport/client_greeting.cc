@@ -5,6 +5,7 @@
 #include <openssl/hmac.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "transport/wiped.h"
@@ -58,20 +59,25 @@ class Fields {
   bool failed_ = false;
 };
 
-/// False if OpenSSL has no memory left.
-bool mac(View key, View data, Hash& out) noexcept {
-  return HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-              reinterpret_cast<const unsigned char*>(data.data()), data.size(),
-              reinterpret_cast<unsigned char*>(out.bytes.data()), nullptr) != nullptr;
+// OpenSSL fails these for want of memory only.
+
+void mac(View key, View data, Hash& out) {
+  if (HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+           reinterpret_cast<const unsigned char*>(data.data()), data.size(),
+           reinterpret_cast<unsigned char*>(out.bytes.data()), nullptr) == nullptr) {
+    throw std::bad_alloc();
+  }
 }
 
-bool digest(View data, Hash& out) noexcept {
-  return EVP_Digest(data.data(), data.size(), reinterpret_cast<unsigned char*>(out.bytes.data()),
-                    nullptr, EVP_sha256(), nullptr) == 1;
+void digest(View data, Hash& out) {
+  if (EVP_Digest(data.data(), data.size(), reinterpret_cast<unsigned char*>(out.bytes.data()),
+                 nullptr, EVP_sha256(), nullptr) != 1) {
+    throw std::bad_alloc();
+  }
 }
 
 /// HKDF-Expand-Label to 32 bytes (RFC 8446, 7.1): one round of HKDF-Expand.
-bool expand(const Hash& secret, std::string_view label, View context, Hash& out) noexcept {
+void expand(const Hash& secret, std::string_view label, View context, Hash& out) {
   constexpr std::string_view kPrefix = "tls13 ";
   std::array<std::byte, 64> info{};  // the longest here has 53
   std::size_t size = 0;
@@ -87,7 +93,7 @@ bool expand(const Hash& secret, std::string_view label, View context, Hash& out)
   put(context.size());
   put_all(context);
   put(1);  // the number of the round
-  return mac(secret.bytes, View(info).first(size), out);
+  mac(secret.bytes, View(info).first(size), out);
 }
 
 }  // namespace
@@ -153,7 +159,7 @@ std::optional<ClientGreeting> ClientGreeting::parse(std::span<const std::byte> r
   return greeting;
 }
 
-bool ClientGreeting::proves(std::span<const std::byte, PairKey::kBytes> key) const noexcept {
+bool ClientGreeting::proves(std::span<const std::byte, PairKey::kBytes> key) const {
   const Hash no_salt;
   Hash nothing;
   Hash early_secret;
@@ -161,11 +167,13 @@ bool ClientGreeting::proves(std::span<const std::byte, PairKey::kBytes> key) con
   Hash finished_key;
   Hash transcript;
   Hash expected;
-  return digest({}, nothing) && mac(no_salt.bytes, key, early_secret) &&
-         expand(early_secret, "ext binder", nothing.bytes, binder_key) &&
-         expand(binder_key, "finished", {}, finished_key) && digest(bound_, transcript) &&
-         mac(finished_key.bytes, transcript.bytes, expected) &&
-         CRYPTO_memcmp(expected.bytes.data(), binder_.data(), binder_.size()) == 0;
+  digest({}, nothing);
+  mac(no_salt.bytes, key, early_secret);
+  expand(early_secret, "ext binder", nothing.bytes, binder_key);
+  expand(binder_key, "finished", {}, finished_key);
+  digest(bound_, transcript);
+  mac(finished_key.bytes, transcript.bytes, expected);
+  return CRYPTO_memcmp(expected.bytes.data(), binder_.data(), binder_.size()) == 0;
 }
 
 }  // namespace lockstep::transport

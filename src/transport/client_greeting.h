@@ -39,8 +39,9 @@ class ClientGreeting {
   /// As it was sent: any bytes, at least one.
   [[nodiscard]] std::string_view identity() const noexcept { return identity_; }
   [[nodiscard]] const Binder& binder() const noexcept { return binder_; }
-  /// Whether who made the binder knows that key. Takes the same time for every key.
-  [[nodiscard]] bool proves(std::span<const std::byte, PairKey::kBytes> key) const noexcept;
+  /// Whether who made the binder knows that key. Takes the same time for every key. std::bad_alloc if
+  /// OpenSSL has no memory left.
+  [[nodiscard]] bool proves(std::span<const std::byte, PairKey::kBytes> key) const;
 
  private:
   ClientGreeting() = default;

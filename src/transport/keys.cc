@@ -11,10 +11,12 @@
 #include <array>
 #include <charconv>
 #include <memory>
+#include <new>
 
 #include "lockstep/error.h"
 #include "sys/os_error.h"
 #include "sys/private_file.h"
+#include "transport/openssl_memory.h"
 #include "transport/wiped.h"
 
 namespace lockstep::transport {
@@ -206,6 +208,7 @@ std::optional<Pair> Pair::parse(std::string_view identity) {
 }
 
 PairKey derive(const JobKey& key, const Pair& pair) {
+  ERR_clear_error();
   const std::unique_ptr<EVP_KDF, FreeKdf> kdf(EVP_KDF_fetch(nullptr, "HKDF", nullptr));
   const std::unique_ptr<EVP_KDF_CTX, FreeKdf> context(kdf ? EVP_KDF_CTX_new(kdf.get()) : nullptr);
   std::string digest = "SHA256";
@@ -222,6 +225,7 @@ PairKey derive(const JobKey& key, const Pair& pair) {
   Raw derived;
   auto* out = reinterpret_cast<unsigned char*>(derived.bytes.data());
   if (!context || EVP_KDF_derive(context.get(), out, kBytes, parameters) != 1) {
+    if (openssl_lacked_memory()) throw std::bad_alloc();
     throw Unsupported(
         "this OpenSSL has no HKDF-SHA256: check its configuration (openssl list "
         "-kdf-algorithms)");

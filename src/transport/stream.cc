@@ -13,6 +13,7 @@
 #include "base/crc32c.h"
 #include "transport/mismatch.h"
 #include "transport/outgoing.h"
+#include "transport/own_failure.h"
 
 namespace lockstep::transport {
 namespace {
@@ -140,8 +141,11 @@ std::uint64_t StreamLink::unsent() const noexcept {
 }
 
 void StreamLink::flush() {
-  std::erase_if(unsent_, [](Peer* peer) {
-    if (!peer->deaf) peer->deaf = peer->outgoing.flush(peer->connection) != Transfer::State::open;
+  std::erase_if(unsent_, [this](Peer* peer) {
+    if (!peer->deaf) {
+      peer->deaf = peer->outgoing.flush(peer->connection) != Transfer::State::open;
+      if (peer->deaf) judge_error(*peer);
+    }
     peer->unsent = !peer->outgoing.empty();
     return !peer->unsent;
   });
@@ -265,10 +269,15 @@ bool StreamLink::refill(Peer& peer) {
 
 void StreamLink::note_state(Peer& peer, Transfer::State state) {
   peer.over = state != Transfer::State::open;
-  if (state != Transfer::State::broken) return;
-  // TLS looks at what it carries. Both ranks live, so nobody else would end the wait.
+  if (state == Transfer::State::broken) judge_error(peer);
+}
+
+void StreamLink::judge_error(Peer& peer) {
+  // Both ranks live, so nobody else would end the wait.
   const Status why = peer.connection.error();
+  // TLS looks at what it carries.
   if (why.kind() == ErrorKind::data_error) report_altered(peer, sequence_, why.message());
+  if (is_own_shortage(why)) condemn(peer, own_failure(why, member(rank_)));
 }
 
 bool StreamLink::agrees(Peer& peer) {

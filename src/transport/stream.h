@@ -135,6 +135,8 @@ class StreamLink final : public Link {
   bool next_frame(Peer& peer);
   bool refill(Peer& peer);
   void note_state(Peer& peer, sys::Transfer::State state);
+  /// The connection is broken: reports it if that is nobody else's to notice.
+  void judge_error(Peer& peer);
   /// Whether the operation the peer has announced last is ours; if not, fails the generation.
   bool agrees(Peer& peer);
   void report_disagreement(Peer& peer);

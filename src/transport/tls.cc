@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cassert>
+#include <new>
 
 #include "lockstep/error.h"
+#include "transport/openssl_memory.h"
 #include "transport/tls_callbacks.h"
 
 namespace lockstep::transport {
@@ -59,7 +61,7 @@ TlsConnection::TlsConnection(std::unique_ptr<sys::Connection> inner, const TlsOp
 void TlsConnection::start(tls::Ssl ssl) {
   BIO* bio = tls::Callbacks::make_bio(*this);
   SSL_set_bio(ssl.get(), bio, bio);  // takes it over
-  SSL_set_app_data(ssl.get(), this);
+  if (SSL_set_app_data(ssl.get(), this) != 1) throw std::bad_alloc();
   ssl_ = std::move(ssl);
 }
 
@@ -127,6 +129,9 @@ int TlsConnection::take(std::span<std::byte> into) noexcept {
 }
 
 int TlsConnection::give(std::span<const std::byte> from) noexcept {
+  // OpenSSL fails for a reason of its own, and this is its alert. It may be sealed with a key that is
+  // half made: the peer would take it for tampering. That this end hangs up says enough.
+  if (is_openssls_own(ERR_peek_error())) return static_cast<int>(from.size());
   if (!give_held()) return -1;
   const auto [bytes, state] = inner_->write(from);
   if (state != Transfer::State::open) {
@@ -208,11 +213,20 @@ void TlsConnection::judge(int result) noexcept {
       return;
     case SSL_ERROR_SSL:
       detail_ = ERR_peek_error();
+      if (openssl_lacked_memory() || is_openssls_own(detail_)) return fail(Fault::no_memory);
+      if (ERR_GET_REASON(detail_) == SSL_AD_REASON_OFFSET + SSL_AD_INTERNAL_ERROR) {
+        return fail(Fault::gave_up);
+      }
       if (state_ == State::done) return fail(Fault::altered);
       return fail(tells_wrong_key(detail_) ? Fault::wrong_key : Fault::no_key);
     default:
-      if (!deaf_) fail(Fault::internal);
+      if (!deaf_) fail_inside();
   }
+}
+
+void TlsConnection::fail_inside() noexcept {
+  detail_ = ERR_peek_error();
+  fail(openssl_lacked_memory() || is_openssls_own(detail_) ? Fault::no_memory : Fault::internal);
 }
 
 bool TlsConnection::established() noexcept {
@@ -252,7 +266,7 @@ bool TlsConnection::change_keys() noexcept {
   records_ = 0;
   const bool changed = SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) == 1 &&
                        SSL_do_handshake(ssl_.get()) == 1;
-  if (!changed && !deaf_) fail(Fault::internal);
+  if (!changed && !deaf_) fail_inside();
   return changed;
 }
 
@@ -398,6 +412,16 @@ Status TlsConnection::error() const {
     case Fault::altered:
       return {ErrorKind::data_error, Code::data_loss,
               fmt::format("the stream from {} was altered on its way{}", peer(), detail)};
+    case Fault::no_memory:
+      return {ErrorKind::system_error, Code::resource_exhausted,
+              fmt::format("OpenSSL is out of memory for TLS with {}, or cannot go on for another "
+                          "reason of its own{}",
+                          peer(), detail)};
+    case Fault::gave_up:
+      return {ErrorKind::peer_lost, Code::unavailable,
+              fmt::format("the peer at {} gave up: it is out of memory, or has failed in another "
+                          "way; see its log",
+                          peer())};
     case Fault::left:
       return {ErrorKind::invalid_usage, Code::failed_precondition,
               "this connection has left TLS: use the one that leave_tls() gave"};

@@ -143,6 +143,8 @@ class TlsConnection final : public sys::Connection {
     hung_up,    // the stream ended during the handshake
     truncated,  // the stream ended without a goodbye
     altered,    // a record failed its check
+    no_memory,  // this process has none left
+    gave_up,    // the peer says that it has failed
     left,       // leave_tls() was called
     internal,
   };
@@ -150,7 +152,7 @@ class TlsConnection final : public sys::Connection {
   enum class Goodbye : std::uint8_t { none, asked, said };
 
   TlsConnection(std::unique_ptr<sys::Connection> inner, const TlsOptions& options);
-  /// From here on OpenSSL has the word.
+  /// From here on OpenSSL has the word. std::bad_alloc, SystemError without memory.
   void start(tls::Ssl ssl);
 
   // Between OpenSSL and the plain connection.
@@ -169,6 +171,8 @@ class TlsConnection final : public sys::Connection {
 
   /// What a call into OpenSSL that did not succeed means; sets fault_ or blocked_.
   void judge(int result) noexcept;
+  /// OpenSSL has failed in a way that is not the peer's doing.
+  void fail_inside() noexcept;
   void fail(Fault fault) noexcept;
   void finish_handshake() noexcept;
   /// Drives the handshake and a goodbye not yet sent; true once data may move.

@@ -4,8 +4,10 @@
 #include <openssl/ssl.h>
 
 #include <cassert>
+#include <new>
 
 #include "lockstep/error.h"
+#include "transport/openssl_memory.h"
 #include "transport/tls.h"
 #include "transport/tls_callbacks.h"
 
@@ -14,10 +16,12 @@ namespace {
 
 constexpr const char* kCipher = "TLS_AES_128_GCM_SHA256";
 constexpr unsigned char kCipherCode[2] = {0x13, 0x01};
+constexpr const char* kNoMemory = "out of memory for a TLS connection";
 
 [[noreturn]] void cannot(const char* what) {
   char text[256] = {};
-  ERR_error_string_n(ERR_get_error(), text, sizeof(text));
+  ERR_error_string_n(ERR_peek_error(), text, sizeof(text));
+  if (openssl_lacked_memory()) throw std::bad_alloc();
   throw Unsupported(std::string("this OpenSSL cannot ") + what + " (" + text +
                     "); check its configuration");
 }
@@ -52,6 +56,7 @@ Context make_context(const SSL_METHOD* method) {
   // A process may end while a thread of ours still writes: OpenSSL's cleaning up at exit would take
   // its memory away under it. No effect if somebody has initialised OpenSSL before us.
   OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
+  ERR_clear_error();
   Context context(SSL_CTX_new(method));
   SSL_CTX* c = context.get();
   if (c == nullptr) cannot("make a context for TLS");
@@ -78,7 +83,7 @@ Context make_context(const SSL_METHOD* method) {
 
 Ssl make_ssl(const Context& context) {
   Ssl ssl(SSL_new(context.get()));
-  if (!ssl) throw SystemError("out of memory for a TLS connection");
+  if (!ssl) throw SystemError(kNoMemory);
   return ssl;
 }
 
@@ -110,15 +115,14 @@ long Callbacks::control(BIO* /*bio*/, int what, long /*number*/, void* /*pointer
 BIO* Callbacks::make_bio(TlsConnection& connection) {
   static const std::unique_ptr<BIO_METHOD, void (*)(BIO_METHOD*)> method = [] {
     BIO_METHOD* made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "lockstep");
-    if (made != nullptr) {
-      BIO_meth_set_read(made, read);
-      BIO_meth_set_write(made, write);
-      BIO_meth_set_ctrl(made, control);
-    }
+    if (made == nullptr) throw SystemError(kNoMemory);  // and the next call tries again
+    BIO_meth_set_read(made, read);
+    BIO_meth_set_write(made, write);
+    BIO_meth_set_ctrl(made, control);
     return std::unique_ptr<BIO_METHOD, void (*)(BIO_METHOD*)>(made, BIO_meth_free);
   }();
-  BIO* bio = method ? BIO_new(method.get()) : nullptr;
-  if (bio == nullptr) throw SystemError("out of memory for a TLS connection");
+  BIO* bio = BIO_new(method.get());
+  if (bio == nullptr) throw SystemError(kNoMemory);
   BIO_set_data(bio, &connection);
   BIO_set_init(bio, 1);
   return bio;

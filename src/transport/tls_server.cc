@@ -2,7 +2,9 @@
 #include <openssl/ssl.h>
 
 #include <cassert>
+#include <new>
 
+#include "lockstep/error.h"
 #include "transport/client_greeting.h"
 #include "transport/tls.h"
 #include "transport/tls_callbacks.h"
@@ -36,7 +38,8 @@ bool TlsConnection::hear() noexcept {
     for (;;) {
       const auto missing = ClientGreeting::missing(greeting_);
       if (!missing) {
-        fail(Fault::no_key);
+        const bool is_alert = greeting_.front() == std::byte{SSL3_RT_ALERT};
+        fail(is_alert ? Fault::gave_up : Fault::no_key);
         return false;
       }
       if (*missing == 0) break;
@@ -46,6 +49,10 @@ bool TlsConnection::hear() noexcept {
       greeting_.insert(greeting_.end(), piece.begin(), piece.begin() + got);
     }
     believe();
+  } catch (const std::bad_alloc&) {
+    refuse(Fault::no_memory, kInternalAlert);
+  } catch (const SystemError&) {  // make_ssl() and make_bio() say so
+    refuse(Fault::no_memory, kInternalAlert);
   } catch (...) {
     refuse(Fault::internal, kInternalAlert);
   }

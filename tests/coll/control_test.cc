@@ -37,6 +37,48 @@ TEST_F(Controls, DeathIsNoticedAtOnceAndSpreads) {
   }
 }
 
+/// A connection whose own end runs out of memory, as TLS may.
+class ShortConnection final : public sys::Connection {
+ public:
+  ShortConnection(std::unique_ptr<sys::Connection> inner, const bool& is_short)
+      : inner_(std::move(inner)), short_(is_short) {}
+  sys::Transfer read(std::span<std::byte> into) noexcept override {
+    return short_ ? sys::Transfer{0, sys::Transfer::State::broken} : inner_->read(into);
+  }
+  sys::Transfer write(std::span<const std::byte> from) noexcept override {
+    return inner_->write(from);
+  }
+  void shutdown_write() noexcept override { inner_->shutdown_write(); }
+  [[nodiscard]] Status error() const override {
+    return short_ ? Status(ErrorKind::system_error, Code::resource_exhausted, "no memory for TLS")
+                  : inner_->error();
+  }
+  [[nodiscard]] std::string peer() const override { return inner_->peer(); }
+
+ private:
+  std::unique_ptr<sys::Connection> inner_;
+  const bool& short_;
+};
+
+TEST_F(Controls, MemoryThatIsShortAtOneEndIsThatRanksOwnFailure) {
+  bool is_short = false;
+  wrap_ = [&](int rank,
+              std::unique_ptr<sys::Connection> inner) -> std::unique_ptr<sys::Connection> {
+    if (rank != 2 || !inner->peer().starts_with(host(0))) return inner;
+    return std::make_unique<ShortConnection>(std::move(inner), is_short);
+  };
+  start(4);
+  run(350ms);
+  expect_no_failure();
+  is_short = true;
+  run(200ms);
+  const Status why = verdict({});
+  EXPECT_EQ(why.kind(), ErrorKind::system_error);
+  EXPECT_EQ(why.code(), Code::resource_exhausted);
+  EXPECT_THAT(why.culprits(), ElementsAre(2));
+  EXPECT_THAT(why.message(), HasSubstr("rank 2: no memory for TLS"));
+}
+
 // A6: rank 0 waits a moment for the second.
 TEST_F(Controls, TwoDeathsAtOnceAreBothNamed) {
   for (int one = 0; one < 6; ++one) {

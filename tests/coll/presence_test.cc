@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <vector>
 
@@ -24,10 +25,12 @@ using testing::HasSubstr;
 
 constexpr int kNobody = -1;
 
+enum class Trouble : std::uint8_t { none, bug, memory };
+
 /// A poller that throws once it is told to.
 class TroubledPoller final : public sys::Poller {
  public:
-  TroubledPoller(std::unique_ptr<sys::Poller> inner, std::shared_ptr<std::atomic<bool>> troubled)
+  TroubledPoller(std::unique_ptr<sys::Poller> inner, std::shared_ptr<std::atomic<Trouble>> troubled)
       : inner_(std::move(inner)), troubled_(std::move(troubled)) {}
   void watch(sys::Connection& connection, Interest interest) override {
     inner_->watch(connection, interest);
@@ -36,7 +39,8 @@ class TroubledPoller final : public sys::Poller {
   void forget(sys::Connection& connection) noexcept override { inner_->forget(connection); }
   void forget(sys::Listener& listener) noexcept override { inner_->forget(listener); }
   bool wait(Deadline deadline) override {
-    if (troubled_->load()) throw std::runtime_error("a bug in a thread");
+    if (troubled_->load() == Trouble::bug) throw std::runtime_error("a bug in a thread");
+    if (troubled_->load() == Trouble::memory) throw std::bad_alloc();
     return inner_->wait(deadline);
   }
   [[nodiscard]] std::span<sys::Connection* const> ready() const noexcept override {
@@ -46,12 +50,12 @@ class TroubledPoller final : public sys::Poller {
 
  private:
   std::unique_ptr<sys::Poller> inner_;
-  std::shared_ptr<std::atomic<bool>> troubled_;
+  std::shared_ptr<std::atomic<Trouble>> troubled_;
 };
 
 class TroubledNetwork final : public sys::Network {
  public:
-  explicit TroubledNetwork(std::shared_ptr<std::atomic<bool>> troubled)
+  explicit TroubledNetwork(std::shared_ptr<std::atomic<Trouble>> troubled)
       : troubled_(std::move(troubled)) {}
   std::unique_ptr<sys::Listener> listen(const std::string& address) override {
     return inner_.listen(address);
@@ -65,7 +69,7 @@ class TroubledNetwork final : public sys::Network {
 
  private:
   sys::PosixNetwork inner_;
-  std::shared_ptr<std::atomic<bool>> troubled_;
+  std::shared_ptr<std::atomic<Trouble>> troubled_;
 };
 
 /// Ranks of one process, connected by sockets as those of several are.
@@ -129,7 +133,8 @@ class Presences : public testing::Test {
 
   TemporaryDirectory directory_;
   // The ranks' threads outlive the test.
-  std::shared_ptr<std::atomic<bool>> troubled_ = std::make_shared<std::atomic<bool>>(false);
+  std::shared_ptr<std::atomic<Trouble>> troubled_ =
+      std::make_shared<std::atomic<Trouble>>(Trouble::none);
   std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
   std::vector<std::shared_ptr<Presence>> presences_;
 };
@@ -138,7 +143,7 @@ class Presences : public testing::Test {
 TEST_F(Presences, AnExceptionInTheControlThreadEndsTheGenerationEverywhere) {
   for (const int troubled : {0, 2}) {
     start(4, troubled);
-    troubled_->store(true);
+    troubled_->store(Trouble::bug);
     ASSERT_TRUE(all_have_failed(Deadline::after(2s)));
     for (const auto& presence : presences_) {
       const Status why = presence->failure().cause();
@@ -149,7 +154,7 @@ TEST_F(Presences, AnExceptionInTheControlThreadEndsTheGenerationEverywhere) {
       EXPECT_THAT(why.message(), HasSubstr(fmt::format("rank {} (pid 4711 on node)", troubled)));
     }
     stop();
-    troubled_->store(false);
+    troubled_->store(Trouble::none);
   }
 }
 
@@ -168,6 +173,21 @@ TEST_F(Presences, ARankThatHasLeftIsNotTakenForDead) {
   // It still passes on what the others say.
   presences_[3]->failure().report({ErrorKind::cancelled, Code::cancelled, "enough", {3}});
   EXPECT_TRUE(all_have_failed(Deadline::after(2s)));
+}
+
+TEST_F(Presences, AControlThreadWithoutMemoryNamesItsRank) {
+  start(4, 2);
+  troubled_->store(Trouble::memory);
+  ASSERT_TRUE(all_have_failed(Deadline::after(2s)));
+  for (const auto& presence : presences_) {
+    const Status why = presence->failure().cause();
+    EXPECT_EQ(why.kind(), ErrorKind::system_error) << why.message();
+    EXPECT_EQ(why.code(), Code::resource_exhausted);
+    EXPECT_THAT(why.culprits(), ElementsAre(2));
+    EXPECT_THAT(why.message(), HasSubstr("rank 2: out of memory"));
+  }
+  stop();
+  troubled_->store(Trouble::none);
 }
 
 }  // namespace

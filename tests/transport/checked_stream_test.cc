@@ -142,25 +142,29 @@ TEST_F(CheckedStreams, APeerThatSendsNoChecksumIsRefused) {
   EXPECT_THAT(link(1).failure().message(), HasSubstr("no CRC-32C"));
 }
 
-/// A connection that finds out by itself what it carries is not as it was sent, as TLS does.
+/// A connection that finds out by itself why it is over, as TLS does.
 class KnowingConnection final : public sys::Connection {
  public:
+  explicit KnowingConnection(Status why) : why_(std::move(why)) {}
   sys::Transfer read(std::span<std::byte> /*into*/) noexcept override {
     return {0, sys::Transfer::State::broken};
   }
-  sys::Transfer write(std::span<const std::byte> from) noexcept override {
-    return {from.size(), sys::Transfer::State::open};
+  sys::Transfer write(std::span<const std::byte> /*from*/) noexcept override {
+    return {0, sys::Transfer::State::broken};
   }
   void shutdown_write() noexcept override {}
-  [[nodiscard]] Status error() const override {
-    return {ErrorKind::data_error, Code::data_loss, "it was altered"};
-  }
+  [[nodiscard]] Status error() const override { return why_; }
   [[nodiscard]] std::string peer() const override { return "there"; }
+
+ private:
+  Status why_;
 };
 
 TEST_F(CheckedStreams, F11WhatTheConnectionFindsEndsTheGenerationToo) {
   wrap_ = [](int rank, std::unique_ptr<sys::Connection> inner) {
-    return rank == 0 ? std::move(inner) : std::make_unique<KnowingConnection>();
+    return rank == 0 ? std::move(inner)
+                     : std::make_unique<KnowingConnection>(
+                           Status(ErrorKind::data_error, Code::data_loss, "it was altered"));
   };
   start(2);
   begin_all(broadcast(1, 0, "w"));
@@ -171,6 +175,31 @@ TEST_F(CheckedStreams, F11WhatTheConnectionFindsEndsTheGenerationToo) {
   EXPECT_THAT(link(1).failure().culprits(), ElementsAre(0, 1));
   EXPECT_THAT(link(1).failure().message(), AllOf(HasSubstr("rank 0 (there) to rank 1"),
                                                  HasSubstr("\"w\""), HasSubstr("it was altered")));
+}
+
+/// Whether it reads or writes there.
+TEST_F(CheckedStreams, MemoryThatIsShortHereIsThisRanksOwnFailure) {
+  wrap_ = [](int rank, std::unique_ptr<sys::Connection> inner) {
+    return rank == 0 ? std::move(inner)
+                     : std::make_unique<KnowingConnection>(Status(
+                           ErrorKind::system_error, Code::resource_exhausted, "no memory for TLS"));
+  };
+  for (const bool reads : {true, false}) {
+    start(2);
+    begin_all(broadcast(1));
+    Bytes bytes(28);
+    if (reads) {
+      EXPECT_EQ(link(1).receive(0, bytes), 0U);
+    } else {
+      link(1).send(0, bytes);
+    }
+    ASSERT_TRUE(link(1).failed());
+    const Status why = link(1).failure();
+    EXPECT_EQ(why.kind(), ErrorKind::system_error);
+    EXPECT_EQ(why.code(), Code::resource_exhausted);
+    EXPECT_THAT(why.culprits(), ElementsAre(1));
+    EXPECT_THAT(why.message(), HasSubstr("rank 1: no memory for TLS"));
+  }
 }
 
 /// What is missing is no damage: the control plane finds out who is gone.

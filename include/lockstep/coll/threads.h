@@ -45,6 +45,7 @@ class Hub {
 
  private:
   struct Shared;
+  Session take_seat(const Seat& seat);
   std::shared_ptr<Shared> shared_;
 };
 
