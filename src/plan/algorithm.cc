@@ -117,8 +117,8 @@ constexpr Algorithm kAlgorithms[] = {
     {Kind::barrier, "shared", kShared, kTree, "one flag a rank, everybody awaits all", always,
      barrier_shared, work::barrier_shared},
 
-    {Kind::send_receive, "direct", kMessages, kTree, "one message", always, send_receive_direct,
-     work::send_receive_direct},
+    {Kind::send_receive, "direct", kMessages, kTree, "one message and its answer", always,
+     send_receive_direct, work::send_receive_direct},
     {Kind::send_receive, "shared", kShared, kTree, "the receiver copies from the sender's memory",
      always, send_receive_shared, work::send_receive_shared},
 };

@@ -19,6 +19,9 @@ std::uint64_t begin_of(const Request& request, int rank) {
 // Cells of all buffers together.
 constexpr std::uint64_t kMostCells = std::uint64_t{1} << 27;
 
+/// Whether messages that mean nothing by what is in them are a part of it.
+bool has_tokens(Kind kind) { return kind == Kind::barrier || kind == Kind::send_receive; }
+
 }  // namespace
 
 Machine::Machine(const Request& request, const Layout& layout, const std::vector<Plan>& plans,
@@ -175,7 +178,7 @@ bool Machine::end(int rank) {
   ++self.clock[at(rank)];
   for (int peer = 0; peer < n_; ++peer) drain(rank, peer);
   check_result(rank);
-  if (!failed() && request_.kind == Kind::barrier) check_barrier(rank);
+  if (!failed()) check_meeting(rank);
   const Buffers& buffers = buffers_[at(rank)];
   const auto scribble = [&](std::size_t first, std::uint64_t count) {
     for (std::uint64_t i = 0; i < count && !failed(); ++i) write(rank, first + i, {});
@@ -234,7 +237,7 @@ bool Machine::receive(int rank, const Instruction& code) {
     if (!memory_.may_read(message.cell + i, message.sent)) {
       fail(fmt::format("{}: element {} was written by rank {} while its message was on its way",
                        sender(), i, memory_.writer(message.cell + i)));
-    } else if (memory_.value(message.cell + i).symbol == 0 && request_.kind != Kind::barrier) {
+    } else if (memory_.value(message.cell + i).symbol == 0 && !has_tokens(request_.kind)) {
       fail(fmt::format("{}: element {} was never written", sender(), i));
     } else {
       memory_.note_read(message.cell + i, now(rank));
@@ -447,12 +450,15 @@ void Machine::check_moved(int rank, std::uint64_t element, const Value& found) {
   }
 }
 
-void Machine::check_barrier(int rank) {
+void Machine::check_meeting(int rank) {
   const Processor& self = ranks_[at(rank)];
   for (int peer = 0; peer < n_; ++peer) {
+    const bool sends = request_.kind == Kind::send_receive && rank == request_.root;
+    if (request_.kind != Kind::barrier && !(sends && peer == request_.to)) continue;
     const std::uint32_t start = ranks_[at(peer)].starts[at(self.operation)];
     if (start == 0 || self.clock[at(peer)] < start) {
-      fail(fmt::format("leaves the barrier without knowing that rank {} has entered", peer));
+      fail(fmt::format("leaves the {} without knowing that rank {} has entered",
+                       to_string(request_.kind), peer));
       return;
     }
   }

@@ -90,7 +90,8 @@ class Machine {
   void check_result(int rank);
   void check_sum(int rank, std::uint64_t element, const Value& found, std::uint64_t expected);
   void check_moved(int rank, std::uint64_t element, const Value& found);
-  void check_barrier(int rank);
+  /// Nobody leaves a barrier before all have entered, nor a send before the receiver has.
+  void check_meeting(int rank);
 
   [[nodiscard]] bool failed() const noexcept { return !problem_.empty(); }
   void fail(const std::string& what);

@@ -98,7 +98,6 @@ Plan barrier_shared(const Request& request, const Layout& layout, int rank) {
 
 Plan send_receive_shared(const Request& request, const Layout& layout, int rank) {
   Builder b(request, layout, rank);
-  if (request.count == 0) return b.done();
   const bool apart = request.root != request.to;
   if (apart && rank == request.root) {
     b.publish(1);

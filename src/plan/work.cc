@@ -381,7 +381,7 @@ Work barrier_dissemination(const Terms& t) {
 Work barrier_shared(const Terms& t) { return {.rounds = 1, .messages = t.n - 1.0}; }
 
 Work send_receive_direct(const Terms& t) {
-  return {.rounds = 1, .bytes = t.size, .crossing = t.size, .peers = 1};
+  return {.rounds = 2, .bytes = t.size, .crossing = t.size, .peers = 1};
 }
 Work send_receive_shared(const Terms& t) { return {.rounds = 2, .bytes = t.size}; }
 

@@ -299,6 +299,13 @@ TEST(Check, FindsABarrierThatIsNone) {
   EXPECT_THAT(problem_of(c), HasSubstr("leaves the barrier without knowing"));
 }
 
+TEST(Check, FindsASendThatIsOverBeforeTheReceiverHasCome) {
+  Case c = make(Kind::send_receive, "direct", Layout::uniform(2), {.count = 5, .to = 1});
+  EXPECT_THAT(problem_of(c), IsEmpty());
+  for (Plan& plan : c.plans) plan.code.pop_back();  // the answer
+  EXPECT_THAT(problem_of(c), HasSubstr("leaves the send_receive without knowing that rank 1"));
+}
+
 TEST(Check, FindsStagesThatDoNotGrow) {
   Case c = all_reduce("one_pass", 2);
   last(c.plans[1], Verb::publish).stage = 1;

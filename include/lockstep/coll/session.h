@@ -114,7 +114,8 @@ class Session {
   void barrier(const CallOptions& options = {}, Here here = Here::now());
   Work start_barrier(const CallOptions& options = {}, Here here = Here::now());
 
-  // Between two ranks; the others take no part. A send is over when the receiver has the data.
+  // Between two ranks; the others take no part. A send is over when the receiver has the data,
+  // whatever connects the two: two ranks that both send before they receive wait for ever.
   // Messages from one rank to another keep their order and are ordered among themselves only.
   void send(ConstBuffer input, To to, const CallOptions& options = {}, Here here = Here::now());
   Work start_send(ConstBuffer input, To to, const CallOptions& options = {},
