@@ -3,12 +3,30 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 
 namespace lockstep::coll {
 
+Recorder::~Recorder() {
+  for (const auto& chunk : chunks_) delete chunk.load(std::memory_order_relaxed);
+}
+
+Recorder::Entry* Recorder::find(std::uint64_t sequence) const noexcept {
+  const std::uint64_t index = sequence % kCapacity;
+  Chunk* const chunk = chunks_[index / kChunk].load(std::memory_order_acquire);
+  return chunk != nullptr ? &(*chunk)[index % kChunk] : nullptr;
+}
+
 void Recorder::begin(const wire::Descriptor& descriptor, Here here,
                      const char* algorithm) noexcept {
-  Entry& entry = entries_[descriptor.sequence % kCapacity];
+  Entry* place = find(descriptor.sequence);
+  if (place == nullptr) {
+    auto* const chunk = new (std::nothrow) Chunk;
+    if (chunk == nullptr) return;
+    chunks_[descriptor.sequence % kCapacity / kChunk].store(chunk, std::memory_order_release);
+    place = find(descriptor.sequence);
+  }
+  Entry& entry = *place;
   entry.sequence.store(0, std::memory_order_release);
   entry.descriptor.write(descriptor, descriptor.used_bytes());
   entry.origin.write({here.file, algorithm});
@@ -19,7 +37,10 @@ void Recorder::begin(const wire::Descriptor& descriptor, Here here,
 }
 
 void Recorder::end(std::uint64_t sequence, Outcome outcome) noexcept {
-  entries_[sequence % kCapacity].outcome.store(outcome, std::memory_order_relaxed);
+  Entry* const place = find(sequence);
+  if (place != nullptr && place->sequence.load(std::memory_order_relaxed) == sequence) {
+    place->outcome.store(outcome, std::memory_order_relaxed);
+  }
 }
 
 std::string Recorder::text(std::uint64_t last) const {
@@ -28,7 +49,9 @@ std::string Recorder::text(std::uint64_t last) const {
   const std::uint64_t wanted = std::min({last, kCapacity, newest});
   std::string lines;
   for (std::uint64_t sequence = newest - wanted + 1; sequence <= newest; ++sequence) {
-    const Entry& entry = entries_[sequence % kCapacity];
+    const Entry* const place = find(sequence);
+    if (place == nullptr) continue;
+    const Entry& entry = *place;
     if (entry.sequence.load(std::memory_order_acquire) != sequence) continue;
     const wire::Descriptor descriptor = entry.descriptor.read();
     const Origin origin = entry.origin.read();

@@ -1,11 +1,12 @@
 // Recorder: the last operations of a rank, for the report after a failure. Written by the thread
 // that drives the operation, readable from any thread at any time; an entry overwritten while it is
-// read is left out.
+// read is left out. It takes memory for the operations there were, some at a time; an operation for
+// which there is none left is left out.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <string>
 
 #include "base/atomic_box.h"
@@ -19,7 +20,10 @@ class Recorder {
   static constexpr std::uint64_t kCapacity = 1024;
   enum class Outcome : std::uint32_t { under_way, done, failed };
 
-  Recorder() : entries_(std::make_unique<Entry[]>(kCapacity)) {}
+  Recorder() = default;
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
 
   /// `algorithm` must live as long as the program (a name from the catalogue).
   void begin(const wire::Descriptor& descriptor, Here here, const char* algorithm) noexcept;
@@ -44,7 +48,13 @@ class Recorder {
                         sizeof(wire::Description) + sizeof(std::uint64_t) <=
                     128,
                 "two lines are written for every call without a description, not three");
-  std::unique_ptr<Entry[]> entries_;
+  static constexpr std::uint64_t kChunk = 16;  // entries that are made together
+  using Chunk = std::array<Entry, kChunk>;
+
+  /// Null: nothing was recorded there yet.
+  [[nodiscard]] Entry* find(std::uint64_t sequence) const noexcept;
+
+  std::array<std::atomic<Chunk*>, kCapacity / kChunk> chunks_{};
   std::atomic<std::uint64_t> last_ = 0;
 };
 

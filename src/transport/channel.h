@@ -24,11 +24,17 @@ class Channel {
   static constexpr std::size_t bytes(std::size_t capacity) noexcept {
     return sizeof(Shared) + Ring::bytes(capacity);
   }
+  /// Memory for the first `used` bytes that go through a channel.
+  static constexpr std::size_t first_bytes(std::size_t used) noexcept {
+    return sizeof(Shared) + Ring::first_bytes(used);
+  }
   /// A view of zeroed memory of that size, aligned to a cache line.
   Channel(std::byte* memory, std::size_t capacity) noexcept
       : shared_(reinterpret_cast<Shared*>(memory)), ring_(memory + sizeof(Shared), capacity) {}
 
   // The writer's.
+  /// How far into its memory the writer has ever written, and would with `more`.
+  [[nodiscard]] std::size_t used(std::size_t more) const noexcept { return ring_.used(more); }
   std::size_t write(std::span<const std::byte> from) noexcept { return ring_.write(from); }
   /// After a write: true if the reader sleeps, or is about to. Told once.
   bool rouse_reader() noexcept { return rouse(shared_->reader_awake); }

@@ -28,12 +28,16 @@ struct HostRings::Shared {
     const auto position = std::find(indices.begin(), indices.end(), to) - indices.begin();
     return reinterpret_cast<Place*>(block)[position];
   }
-  /// The channel that this rank writes to.
-  [[nodiscard]] Channel outgoing(int to) {
+  /// The channel that this rank writes to; it grows with what goes through it.
+  [[nodiscard]] std::byte* outgoing(int to) {
     const MutexLock lock(mutex);
-    std::byte* const channel = memory.add(Channel::bytes(capacity()));
+    std::byte* const channel =
+        memory.add(Channel::bytes(capacity()), Channel::first_bytes(kFirstRingBytes));
     place(memory.data(), to).store(host->offset_of(channel), std::memory_order_release);
-    return {channel, capacity()};
+    return channel;
+  }
+  void grow(const std::byte* channel, std::size_t usable) {
+    memory.commit(channel, Channel::first_bytes(usable));
   }
   /// The one that the other rank writes to, once it has made it.
   [[nodiscard]] std::optional<Channel> incoming(int from) const noexcept {
@@ -56,9 +60,17 @@ HostRings::HostRings(std::shared_ptr<ShmHost> host, std::uint64_t group, std::ve
 
 std::unique_ptr<sys::Connection> HostRings::connect(int index,
                                                     std::unique_ptr<sys::Connection> socket) const {
+  std::byte* const channel = shared_->outgoing(index);
+  const std::size_t capacity = shared_->capacity();
   return std::make_unique<RingConnection>(
-      std::move(socket), shared_->outgoing(index),
-      [shared = shared_, index] { return std::as_const(*shared).incoming(index); });
+      std::move(socket), Channel(channel, capacity),
+      [shared = shared_, index] { return std::as_const(*shared).incoming(index); },
+      RingConnection::Growth{
+          .usable = kFirstRingBytes,
+          .capacity = capacity,
+          .grow = [shared = shared_,
+                   channel](std::size_t usable) { shared->grow(channel, usable); },
+      });
 }
 
 }  // namespace lockstep::transport

@@ -20,6 +20,16 @@ constexpr std::size_t ring_bytes(int members) noexcept {
   return std::clamp(kTogether / std::bit_ceil(static_cast<unsigned>(members)), kLeast, kMost);
 }
 
+/// The part of a ring's memory that is there from its start.
+constexpr std::size_t kFirstRingBytes = std::size_t{16} << 10;
+
+/// How much of a ring's memory must be there before `used` bytes of it are: it grows a few times at
+/// most, and `usable` stays if that is enough.
+constexpr std::size_t usable_for(std::size_t used, std::size_t usable,
+                                 std::size_t capacity) noexcept {
+  return used <= usable ? usable : std::min(capacity, std::max(used, 2 * usable));
+}
+
 class Ring {
  public:
   /// Memory for a ring that holds `capacity` bytes, a power of two.

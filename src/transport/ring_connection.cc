@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sys/os_error.h"
+#include "transport/own_failure.h"
 
 namespace lockstep::transport {
 namespace {
@@ -23,8 +24,24 @@ constexpr unsigned kLookEvery = 64;
 }  // namespace
 
 RingConnection::RingConnection(std::unique_ptr<sys::Connection> socket, Channel outgoing,
-                               Find incoming)
-    : socket_(std::move(socket)), outgoing_(outgoing), find_(std::move(incoming)) {}
+                               Find incoming, Growth growth)
+    : socket_(std::move(socket)),
+      outgoing_(outgoing),
+      find_(std::move(incoming)),
+      growth_(std::move(growth)) {}
+
+bool RingConnection::have_memory(std::size_t more) noexcept {
+  if (growth_.usable == growth_.capacity) return true;
+  try {
+    const std::size_t usable = usable_for(outgoing_.used(more), growth_.usable, growth_.capacity);
+    if (usable > growth_.usable) growth_.grow(usable);
+    growth_.usable = usable;
+    return true;
+  } catch (...) {
+    shortage_ = current_failure();
+    return false;
+  }
+}
 
 bool RingConnection::found() noexcept {
   if (!incoming_) incoming_ = find_();
@@ -77,7 +94,7 @@ Transfer RingConnection::write(std::span<const std::byte> from) noexcept {
 
 Transfer RingConnection::write_both(std::span<const std::byte> first,
                                     std::span<const std::byte> second) noexcept {
-  if (shut_ || socket_state_ != State::open) {
+  if (shut_ || socket_state_ != State::open || !have_memory(first.size() + second.size())) {
     deaf_ = true;
     return {0, State::broken};
   }
@@ -105,6 +122,7 @@ void RingConnection::shutdown_write() noexcept {
 }
 
 Status RingConnection::error() const {
+  if (!shortage_.ok()) return shortage_;
   if (Status broken = socket_->error(); !broken.ok()) return broken;
   return deaf_ ? sys::os_error(fmt::format("connection to {}", peer()), EPIPE) : Status();
 }

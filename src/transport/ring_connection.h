@@ -18,6 +18,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "sys/net.h"
 #include "transport/channel.h"
@@ -29,7 +30,19 @@ class RingConnection final : public sys::Connection {
   /// The channel that the peer writes to, once it has made it. Must not throw.
   using Find = std::function<std::optional<Channel>()>;
 
-  RingConnection(std::unique_ptr<sys::Connection> socket, Channel outgoing, Find incoming);
+  /// A channel of which only the first `usable` bytes have memory yet.
+  struct Growth {
+    std::size_t usable = 0;
+    std::size_t capacity = 0;
+    /// Gives memory to the first so many. SystemError if it is short.
+    std::function<void(std::size_t usable)> grow;
+  };
+
+  RingConnection(std::unique_ptr<sys::Connection> socket, Channel outgoing, Find incoming,
+                 Growth growth);
+  /// All of the channel has memory.
+  RingConnection(std::unique_ptr<sys::Connection> socket, Channel outgoing, Find incoming)
+      : RingConnection(std::move(socket), outgoing, std::move(incoming), Growth()) {}
 
   sys::Transfer read(std::span<std::byte> into) noexcept override;
   sys::Transfer write(std::span<const std::byte> from) noexcept override;
@@ -45,6 +58,8 @@ class RingConnection final : public sys::Connection {
  private:
   /// True once the peer's channel is there.
   bool found() noexcept;
+  /// Whether there is memory for so many bytes more in the channel, as far as they fit.
+  bool have_memory(std::size_t more) noexcept;
   std::size_t take(std::span<std::byte> into) noexcept;
   void wake() noexcept;
   /// Takes the wake-ups that have come and learns whether the peer is gone.
@@ -55,6 +70,8 @@ class RingConnection final : public sys::Connection {
   std::unique_ptr<sys::Connection> socket_;
   Channel outgoing_;
   Find find_;
+  Growth growth_;
+  Status shortage_;  // of memory for the channel
   std::optional<Channel> incoming_;
   sys::Transfer::State socket_state_ = sys::Transfer::State::open;
   bool shut_ = false;  // shutdown_write() was called

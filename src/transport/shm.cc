@@ -154,19 +154,17 @@ std::byte* ShmLink::incoming(int from) {
 // Bytes go through a ring's memory from its start to its end before they come back to its start, so
 // it needs no more memory than was ever sent.
 Ring ShmLink::outgoing(int to, std::size_t more) {
-  constexpr std::size_t kFirst = std::size_t{16} << 10;
   const std::size_t capacity = ring_bytes(size());
   Peer& peer = *peers_[static_cast<std::size_t>(to)];
   if (peer.out == nullptr) {
-    peer.out = memory_->add(Ring::bytes(capacity), Ring::first_bytes(kFirst));
-    peer.out_usable = kFirst;
+    peer.out = memory_->add(Ring::bytes(capacity), Ring::first_bytes(kFirstRingBytes));
+    peer.out_usable = kFirstRingBytes;
     ring_place(rank(), to).store(host_.offset_of(peer.out), std::memory_order_release);
   }
   const Ring ring(peer.out, capacity);
   if (peer.out_usable == capacity) return ring;
-  const std::size_t used = ring.used(more);
-  if (used <= peer.out_usable) return ring;
-  const std::size_t usable = std::min(capacity, std::max(used, 2 * peer.out_usable));
+  const std::size_t usable = usable_for(ring.used(more), peer.out_usable, capacity);
+  if (usable == peer.out_usable) return ring;
   memory_->commit(peer.out, Ring::first_bytes(usable));
   peer.out_usable = usable;
   return ring;

@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstdio>
 #include <vector>
 
 #include "tests/processes/cluster.h"
+#include "tests/processes/held_memory.h"
 #include "tests/processes/same_bits.h"
 
 namespace lockstep::processes {
@@ -108,29 +108,21 @@ TEST(Processes, ForkWithoutHarm) {
   }
 }
 
-/// Numbers of the line that `splits` writes.
-struct Held {
-  int before = 0;
-  int early = 0;
-  int open = 0;
-  int closed = 0;
-};
-std::vector<Held> held_after(const ClusterOptions& options) {
-  std::vector<Held> found;
-  ProcessCluster cluster(options);
-  for (const Outcome& outcome : cluster.finish(std::chrono::seconds(60))) {
-    EXPECT_TRUE(outcome.ok()) << outcome.how() << "\n" << outcome.text;
-    Held held;
-    const std::size_t at = outcome.text.find("held ");
-    if (at == std::string::npos ||
-        std::sscanf(outcome.text.c_str() + at, "held %d KiB before, %d early, %d open, %d closed",
-                    &held.before, &held.early, &held.open, &held.closed) != 4) {
-      ADD_FAILURE() << outcome.text;
-      continue;
-    }
-    found.push_back(held);
+/// A send is over when the receiver has the data, whatever connects the two.
+TEST(Processes, ASendIsOverWhenItIsReceived) {
+  std::vector<ClusterOptions> clusters;
+  for (const Wire wire : {Wire::local, Wire::tcp, Wire::tls}) {
+    clusters.push_back({.ranks = 2, .scenario = "unasked", .wire = wire});
   }
-  return found;
+  clusters.push_back(
+      {.ranks = 3, .scenario = "unasked", .wire = Wire::tcp, .hosts = {"a", "a", "b"}});
+  for (const ClusterOptions& options : clusters) {
+    ProcessCluster cluster(options);
+    for (const Outcome& outcome : cluster.finish(std::chrono::seconds(30))) {
+      EXPECT_TRUE(outcome.ok()) << to_string(options.wire) << ": " << outcome.how() << "\n"
+                                << outcome.text;
+    }
+  }
 }
 
 /// A group that all its members have closed holds no memory, and its place is free.
@@ -138,6 +130,7 @@ TEST(Processes, SplitAndMessageInFlatMemory) {
   // How many groups are between open and freed depends on how far the ranks are apart.
   for (const Held& held : held_after({.ranks = 2, .scenario = "splits 2000"})) {
     EXPECT_LE(held.open, held.early + 1024) << "KiB";
+    EXPECT_LE(held.heap_open, held.heap_early + 256) << "KiB";
   }
 }
 
@@ -145,7 +138,8 @@ TEST(Processes, SplitAndMessageInFlatMemory) {
 TEST(Processes, SplitAndMessageInFlatMemoryBesideOtherHosts) {
   for (const Held& held : held_after(
            {.ranks = 3, .scenario = "splits 200", .wire = Wire::tcp, .hosts = {"a", "a", "b"}})) {
-    EXPECT_LE(held.open, held.early + 4096) << "KiB";
+    EXPECT_LE(held.open, held.early + 1024) << "KiB";
+    EXPECT_LE(held.heap_open, held.heap_early + 1024) << "KiB";
   }
 }
 
@@ -155,6 +149,7 @@ TEST(Processes, GiveBackTheMemoryOfClosedGroups) {
   for (const Held& held : held_after({.ranks = kRanks, .scenario = "splits 100 keep"})) {
     EXPECT_LE(held.open - held.before, kGroups * kRanks * 96) << "KiB: groups that moved little";
     EXPECT_LE(held.closed - held.before, kRanks * 256) << "KiB";
+    EXPECT_LE(held.heap_open - held.heap_before, kGroups * 64) << "KiB: of a rank";
   }
 }
 

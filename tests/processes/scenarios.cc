@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <malloc.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -203,10 +204,18 @@ void scale(Session& group, double idle_seconds, int victim) {
   group.barrier();
 }
 
+/// Kibibytes of this process's heap that are in use; 0 with a sanitizer's.
+std::size_t heap_kib() {
+  const struct mallinfo2 heap = ::mallinfo2();
+  return (heap.uordblks + heap.hblkhd) / 1024;
+}
+
 void split_often(Session& group, int rounds, bool keep) {
   group.barrier();
   const std::int64_t before = held_kib();
+  const std::size_t heap_before = heap_kib();
   std::int64_t early = 0;
+  std::size_t heap_early = 0;
   std::vector<Session> kept;
   for (int round = 0; round < rounds; ++round) {
     Session part = group.split({.color = 0});
@@ -215,18 +224,50 @@ void split_often(Session& group, int rounds, bool keep) {
     if (group.rank() == 1) part.receive(std::span(message), coll::From{0});
     if (group.rank() == 1 && message[99] != round) throw std::runtime_error("a wrong message");
     if (keep) kept.push_back(std::move(part));
-    if (round == std::min(rounds - 1, 100)) early = held_kib();
+    if (round == std::min(rounds - 1, 100)) {
+      early = held_kib();
+      heap_early = heap_kib();
+    }
   }
   const std::int64_t open = held_kib();
+  const std::size_t heap_open = heap_kib();
   group.barrier();
   for (Session& each : kept) each.close();
   group.barrier();
   // What is closed goes when all members have closed it, which the next group looks for.
   const Session last = group.split({.color = 0});
   group.barrier();
-  say(fmt::format("held {} KiB before, {} early, {} open, {} closed", before, early, open,
-                  held_kib()));
+  say(fmt::format(
+      "held {} KiB before, {} early, {} open, {} closed; heap {} before, {} early, {} open", before,
+      early, open, held_kib(), heap_before, heap_early, heap_open));
   group.barrier();
+}
+
+/// Rank 1 asks for what rank 0 sends only when that has had its time to be over.
+void send_unasked(Session& group) {
+  const coll::Memory shared = group.allocate(sizeof(int) * 300'000);
+  for (const bool in_session : {false, true}) {
+    for (const std::size_t count : {0, 1, 1000, 300'000}) {
+      std::vector<int> plain(count);
+      const std::span<int> message = in_session ? shared.as<int>().first(count) : std::span(plain);
+      std::fill(message.begin(), message.end(), 7 - group.rank());
+      std::optional<coll::Work> sent;
+      if (group.rank() == 0) sent = group.start_send(message, coll::To{1});
+      group.barrier();
+      if (sent && sent->wait_for(std::chrono::milliseconds(50))) {
+        throw std::runtime_error(fmt::format("{} elements were sent to nobody", count));
+      }
+      group.barrier();
+      if (group.rank() == 1) group.receive(message, coll::From{0});
+      if (sent) sent->wait();
+      if (group.rank() == 1 &&
+          std::any_of(message.begin(), message.end(), [](int x) { return x != 7; })) {
+        throw std::runtime_error("a wrong message");
+      }
+      group.barrier();
+    }
+  }
+  say("sent");
 }
 
 /// Equal sums from memory of one kind and the other in turns, by rank r with r + 1 replicas.
@@ -478,6 +519,8 @@ void play(Session& group, const std::string& scenario) {
   } else if (name == "splits") {
     const auto rounds = next(0);
     split_often(group, rounds, next(std::string()) == "keep");
+  } else if (name == "unasked") {
+    send_unasked(group);
   } else if (name == "alternate") {
     alternate(group, next(std::size_t{0}));
   } else if (name == "slices") {

@@ -16,7 +16,9 @@
 //                                     shared memory this one has used
 //   splits ROUNDS [keep]              splits, sends a message in the subgroup and closes it, again
 //                                     and again; keep: closes all subgroups in the end, but keeps
-//                                     their sessions; memory that the host's ranks share, in KiB
+//                                     their sessions; memory that the host's ranks share, and that
+//                                     of the own heap, in KiB
+//   unasked                           messages that are received only when their sender has waited
 //   alternate COUNT                   sums from memory of its own and of the session in turns, with
 //                                     as many replicas as the rank's number, and one
 //   slices COUNT                      sums of so many floats, whole and in slices by threads at the

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -298,10 +299,8 @@ TEST_F(Rings, NoWakeUpIsLost) {
 class OnAHost : public testing::Test {
  protected:
   void SetUp() override {
-    auto segment =
-        std::make_shared<sys::Segment>(sys::Segment::create("lockstep-test", kRanks * kArena));
     for (int index = 0; index < kRanks; ++index) {
-      hosts_.push_back(std::make_shared<ShmHost>(segment, index, kRanks));
+      hosts_.push_back(std::make_shared<ShmHost>(segment_, index, kRanks));
     }
   }
   /// A rank's rings in the group of all.
@@ -315,9 +314,18 @@ class OnAHost : public testing::Test {
             std::make_unique<sys::PosixConnection>(sys::Descriptor(fds[1]), "far")};
   }
 
+  /// Bytes of memory that the segment holds.
+  [[nodiscard]] std::size_t held() const {
+    struct stat file {};
+    EXPECT_EQ(::fstat(segment_->descriptor(), &file), 0);
+    return static_cast<std::size_t>(file.st_blocks) * 512;
+  }
+
   static constexpr int kRanks = 3;
   static constexpr std::size_t kArena = std::size_t{16} << 20;
   static constexpr std::uint64_t kGroup = 77;
+  std::shared_ptr<sys::Segment> segment_ =
+      std::make_shared<sys::Segment>(sys::Segment::create("lockstep-test", kRanks* kArena));
   std::vector<std::shared_ptr<ShmHost>> hosts_;
 };
 
@@ -363,6 +371,29 @@ TEST_F(OnAHost, BytesWaitForAPeerThatComesLater) {
   EXPECT_EQ(got, pattern(500));
   EXPECT_EQ(late->write(pattern(3)).bytes, 3U);
   EXPECT_EQ(early->read(into).bytes, 3U);
+}
+
+TEST_F(OnAHost, AChannelTakesTheMemoryItNeeds) {
+  auto [near, far] = sockets();
+  const auto a = rings(0).connect(1, std::move(near));
+  const auto b = rings(1).connect(0, std::move(far));
+  const std::size_t before = held();
+  std::size_t sent = 0;
+  Bytes got(1 << 20);
+  const auto pass = [&](std::size_t size) {
+    const std::size_t moved = a->write(pattern(size, sent)).bytes;
+    ASSERT_GT(moved, 0U);
+    ASSERT_EQ(b->read(std::span(got).first(moved)).bytes, moved);
+    ASSERT_EQ(Bytes(got.begin(), got.begin() + static_cast<std::ptrdiff_t>(moved)),
+              pattern(moved, sent));
+    sent += moved;
+  };
+  pass(100);
+  EXPECT_EQ(held(), before) << "both ends have 16 KiB from the start";
+  EXPECT_LE(before, std::size_t{160} << 10) << "of two ranks";
+  for (int i = 0; i < 300; ++i) pass(1000);
+  pass(1 << 20);  // as much as fits
+  EXPECT_LE(held(), before + ring_bytes(kRanks));
 }
 
 TEST_F(OnAHost, ConnectionsOutliveWhatMadeThem) {
