@@ -253,4 +253,12 @@ std::unique_ptr<Process> PosixProcesses::spawn(const Command& command) {
   return std::make_unique<PosixProcess>(pid, std::move(pidfd), command.group, pipes);
 }
 
+bool is_running(pid_t pid) noexcept {
+  const Descriptor process(open_pidfd(pid));
+  // Without descriptors nobody can tell: then it counts as alive.
+  if (!process.valid()) return errno != ESRCH;
+  pollfd ended{.fd = process.get(), .events = POLLIN, .revents = 0};
+  return ::poll(&ended, 1, 0) == 0;
+}
+
 }  // namespace lockstep::sys

@@ -12,4 +12,8 @@ class PosixProcesses final : public Processes {
   std::unique_ptr<Process> spawn(const Command& command) override;
 };
 
+/// Whether the process of that number, in this pid namespace, has not ended; one that nobody has
+/// waited for yet has.
+bool is_running(pid_t pid) noexcept;
+
 }  // namespace lockstep::sys

@@ -26,6 +26,8 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr int kCollapse = 25;
 /// Past the last free page the kernel kills instead of failing: so much stays untouched.
 constexpr std::size_t kReserve = std::size_t{16} << 20;
+/// Memory is taken in pieces of about so many bytes.
+constexpr std::size_t kPiece = std::size_t{64} << 20;
 
 /// The sum of the named lines of a file of "name value" lines.
 double sum_of(const std::filesystem::path& file, std::initializer_list<std::string_view> names) {
@@ -153,22 +155,41 @@ Segment::~Segment() {
   if (data_ != nullptr) ::munmap(data_, size_);
 }
 
-Status Segment::commit(std::size_t offset, std::size_t bytes) {
-  const std::size_t available = free_memory();
-  const auto short_of = [&](int error) {
-    return os_error(
-        fmt::format("cannot have {:.1f} MiB of shared memory: {:.1f} MiB are free here; raise the "
-                    "memory limit of the container, or use smaller or fewer buffers",
-                    mebibytes(static_cast<double>(bytes)),
-                    mebibytes(static_cast<double>(available))),
-        error);
-  };
-  if (bytes > available || available - bytes < kReserve) return short_of(ENOMEM);
-  want_huge_pages(offset, bytes);
-  const int result = retry_on_signal([&] {
-    return ::fallocate(descriptor_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes));
-  });
-  return result == 0 ? Status() : short_of(errno);
+// Piece by piece, so that what is claimed and what is no longer free are the same bytes for a short
+// time only.
+Status Segment::commit(std::size_t offset, std::size_t bytes, Claim claim) {
+  int error = 0;
+  std::size_t others = 0;
+  std::size_t available = 0;
+  for (std::size_t done = 0; done < bytes && error == 0;) {
+    const std::size_t left = bytes - done;
+    others = claim(left);
+    available = free_memory();
+    const std::size_t here = available - std::min(available, others);
+    if (left > here || here - left < kReserve) {
+      error = ENOMEM;
+      break;
+    }
+    const std::size_t at = offset + done;
+    const std::size_t piece = std::min(left, (at + kPiece) / kHugePage * kHugePage - at);
+    want_huge_pages(at, piece);
+    const int result = retry_on_signal([&] {
+      return ::fallocate(descriptor_.get(), 0, static_cast<off_t>(at), static_cast<off_t>(piece));
+    });
+    if (result != 0) error = errno;
+    done += piece;
+  }
+  (void)claim(0);
+  if (error == 0) return {};
+  const auto text = [](std::size_t count) { return mebibytes(static_cast<double>(count)); };
+  return os_error(
+      fmt::format("cannot have {:.1f} MiB of shared memory: {:.1f} MiB are free here{}; raise the "
+                  "memory limit of the container, or use smaller or fewer buffers",
+                  text(bytes), text(available),
+                  others == 0 ? ""
+                              : fmt::format(", and other ranks of this host are taking {:.1f} MiB",
+                                            text(others))),
+      error);
 }
 
 void Segment::want_huge_pages(std::size_t offset, std::size_t bytes) noexcept {

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <string>
 
+#include "base/function_ref.h"
 #include "base/status.h"
 #include "sys/descriptor.h"
 
@@ -39,9 +40,16 @@ class Segment {
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] int descriptor() const noexcept { return descriptor_.get(); }
 
+  /// Told how many bytes this commit is still about to take, 0 in the end; returns how many others
+  /// are, who look at the same free memory. Must not throw.
+  using Claim = FunctionRef<std::size_t(std::size_t)>;
   /// Gives the range memory, zeroed where it had none. SystemError with what is wanted and what is
-  /// free (of the machine and of this process's cgroups) if there is too little.
-  Status commit(std::size_t offset, std::size_t bytes);
+  /// free (of the machine and of this process's cgroups) if there is too little for this and for
+  /// what others claim.
+  Status commit(std::size_t offset, std::size_t bytes, Claim claim);
+  Status commit(std::size_t offset, std::size_t bytes) {
+    return commit(offset, bytes, [](std::size_t) { return std::size_t{0}; });
+  }
   /// Takes whole pages of the range away again.
   void release(std::size_t offset, std::size_t bytes) noexcept;
 

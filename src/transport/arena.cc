@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "sys/pages.h"
 
@@ -13,8 +14,12 @@ using sys::kHugePage;
 using sys::kPage;
 using sys::round_up;
 
-Arena::Arena(std::shared_ptr<sys::Segment> segment, std::size_t begin, std::size_t size)
-    : room_(std::make_shared<Room>()), base_(segment->data() + begin), size_(size) {
+Arena::Arena(std::shared_ptr<sys::Segment> segment, std::size_t begin, std::size_t size,
+             Commit commit)
+    : room_(std::make_shared<Room>()),
+      base_(segment->data() + begin),
+      size_(size),
+      commit_(std::move(commit)) {
   room_->segment = std::move(segment);
   const MutexLock lock(room_->mutex);
   room_->free.emplace(begin, size);
@@ -96,7 +101,7 @@ void Arena::free(const Block& block) noexcept {
 void Arena::commit(const std::byte* data, std::size_t bytes) {
   const auto offset = static_cast<std::size_t>(data - room_->segment->data());
   const std::size_t first = offset / kPage * kPage;
-  raise_if_error(room_->segment->commit(first, round_up(offset + bytes, kPage) - first));
+  raise_if_error(commit_(first, round_up(offset + bytes, kPage) - first));
 }
 
 }  // namespace lockstep::transport

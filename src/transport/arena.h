@@ -5,18 +5,23 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 
 #include "base/mutex.h"
+#include "base/status.h"
 #include "sys/segment.h"
 
 namespace lockstep::transport {
 
 class Arena {
  public:
+  /// Gives memory to bytes of the segment, as Segment::commit() does.
+  using Commit = std::function<Status(std::size_t offset, std::size_t bytes)>;
+
   /// Bytes [begin, begin + size) of the segment.
-  Arena(std::shared_ptr<sys::Segment> segment, std::size_t begin, std::size_t size);
+  Arena(std::shared_ptr<sys::Segment> segment, std::size_t begin, std::size_t size, Commit commit);
 
   /// Zeroed memory at least aligned to a page; freed with the pointer, in any order, also after
   /// the arena. SystemError if memory or room is short.
@@ -54,6 +59,7 @@ class Arena {
   std::shared_ptr<Room> room_;
   std::byte* base_;
   std::size_t size_;
+  Commit commit_;
 };
 
 }  // namespace lockstep::transport

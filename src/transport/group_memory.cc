@@ -9,8 +9,9 @@ GroupMemory::GroupMemory(ShmHost& host, std::uint64_t group, const std::vector<i
     : host_(host), part_(1) {
   ShmHost::Part& part = part_.front();
   part.group = group;
-  part.open = indices;
-  std::erase(part.open, host_.index());
+  for (const int index : indices) {
+    if (index != host_.index()) part.open.push_back({.index = index});
+  }
   part.others = part.open.size();
   host_.collect();
   add(bytes, bytes);

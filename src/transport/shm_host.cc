@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "sys/pages.h"
+#include "sys/posix_proc.h"
 #include "sys/topology.h"
 
 namespace lockstep::transport {
@@ -41,6 +43,8 @@ struct ShmHost::RankHeader {
   alignas(64) Gate gate;
   alignas(64) std::atomic<bool> left = false;
   std::atomic<std::uint32_t> places = 0;  // of the directory that were ever used
+  std::atomic<std::int32_t> pid = 0;
+  std::atomic<std::uint64_t> claimed = 0;  // bytes that it is about to take
   std::array<std::atomic<std::uint64_t>, CPU_SETSIZE / 64> cpus{};  // where the rank may run
   std::array<Entry, kMostGroups> directory{};
 };
@@ -56,10 +60,12 @@ ShmHost::ShmHost(std::shared_ptr<sys::Segment> segment, int index, int ranks)
       ranks_(ranks),
       arena_(segment_,
              static_cast<std::size_t>(index) * arena_bytes_ + round_up(sizeof(RankHeader), kPage),
-             arena_bytes_ - round_up(sizeof(RankHeader), kPage)) {
+             arena_bytes_ - round_up(sizeof(RankHeader), kPage),
+             [this](std::size_t offset, std::size_t bytes) { return commit(offset, bytes); }) {
   raise_if_error(segment_->commit(static_cast<std::size_t>(index) * arena_bytes_,
                                   round_up(sizeof(RankHeader), kPage)));
   auto* mine = new (&header(index)) RankHeader;
+  mine->pid.store(::getpid());
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof(set), &set) == 0) {
@@ -102,6 +108,33 @@ int ShmHost::cores() const noexcept {
 SpinPolicy ShmHost::spin_policy() const {
   return SpinPolicy::for_computing_threads(ranks_,
                                            sys::usable_processors(cores(), sys::own_cpu_quota()));
+}
+
+Status ShmHost::commit(std::size_t offset, std::size_t bytes) {
+  Claim claim(*this);
+  return segment_->commit(offset, bytes, [&](std::size_t left) {
+    claim.set(left);
+    const std::size_t all = claimed();
+    return all - std::min(all, left);
+  });
+}
+
+void ShmHost::Claim::set(std::size_t bytes) noexcept {
+  // Sequentially consistent: of two ranks that do this at once, one sees the other.
+  host_.header(host_.index_).claimed.fetch_add(bytes - bytes_);
+  bytes_ = bytes;
+}
+
+std::size_t ShmHost::claimed() const noexcept {
+  std::size_t sum = 0;
+  for (int index = 0; index < ranks_; ++index) {
+    const RankHeader& each = header(index);
+    const std::uint64_t bytes = each.claimed.load();
+    // One that was killed meanwhile takes nothing more.
+    if (bytes == 0 || (index != index_ && !sys::is_running(each.pid.load()))) continue;
+    sum += std::min<std::uint64_t>(bytes, SIZE_MAX - sum);
+  }
+  return sum;
 }
 
 std::shared_ptr<std::byte> ShmHost::allocate(std::size_t bytes) {
@@ -174,7 +207,7 @@ void ShmHost::collect() noexcept {
     const MutexLock lock(mutex_);
     for (auto at = closed_.begin(); at != closed_.end();) {
       const auto part = at++;
-      std::erase_if(part->open, [&](int member) { return sees_closed(member, part->group); });
+      std::erase_if(part->open, [&](Member& member) { return sees_closed(member, part->group); });
       if (part->open.empty()) unused.splice(unused.end(), closed_, part);
     }
   }
@@ -193,9 +226,10 @@ void ShmHost::collect() noexcept {
   });
 }
 
-bool ShmHost::sees_closed(int member, std::uint64_t group) noexcept {
-  if (has_left(member)) return true;
-  Entry* const theirs = entry(member, group);
+bool ShmHost::sees_closed(Member& member, std::uint64_t group) noexcept {
+  if (has_left(member.index)) return true;
+  if (member.entry == nullptr) member.entry = entry(member.index, group);
+  Entry* const theirs = member.entry;
   if (theirs == nullptr || theirs->closed.load(std::memory_order_acquire) == 0) return false;
   theirs->seen.fetch_add(1, std::memory_order_acq_rel);
   return true;

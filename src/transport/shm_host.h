@@ -15,6 +15,9 @@
 // A rank that has left the host counts as closed. What it had closed itself stays until the last
 // process is gone: nobody looks for it.
 //
+// Before a rank takes memory it says in its header how much, and looks whether there is enough for
+// what all ranks are about to take: each by itself might find enough, and all be killed together.
+//
 // Thread rule: any thread.
 #pragma once
 
@@ -66,6 +69,21 @@ class ShmHost {
   void set_staging(const plan::Staging& staging) noexcept { staging_ = staging; }
   [[nodiscard]] plan::Staging staging() const noexcept { return staging_; }
 
+  /// Bytes that this rank is about to take, which the others do not count as free. A claim of a
+  /// process that has ended counts no more.
+  class Claim {
+   public:
+    explicit Claim(ShmHost& host) noexcept : host_(host) {}
+    ~Claim() { set(0); }
+    Claim(const Claim&) = delete;
+    Claim& operator=(const Claim&) = delete;
+    void set(std::size_t bytes) noexcept;
+
+   private:
+    ShmHost& host_;
+    std::size_t bytes_ = 0;
+  };
+
   /// Memory that the host's ranks can reach.
   std::shared_ptr<std::byte> allocate(std::size_t bytes);
   [[nodiscard]] bool reaches(const std::byte* data, std::size_t bytes) const noexcept {
@@ -89,10 +107,14 @@ class ShmHost {
   struct Entry;
   struct RankHeader;
   /// What this rank shares with the members of a group.
+  struct Member {
+    int index = 0;
+    Entry* entry = nullptr;  // null: not found yet; it stays there until this rank is counted in it
+  };
   struct Part {
     std::uint64_t group = 0;
     std::vector<Arena::Block> memory;
-    std::vector<int> open;  // the other members that have not closed theirs, as far as is known
+    std::vector<Member> open;  // the others that have not closed theirs, as far as is known
     std::size_t others = 0;
     std::size_t place = 0;  // in the directory
   };
@@ -107,7 +129,11 @@ class ShmHost {
   /// Frees what the others have closed, too.
   void collect() noexcept;
   /// Whether that member has closed the group; told once, since it is counted there.
-  bool sees_closed(int member, std::uint64_t group) noexcept;
+  bool sees_closed(Member& member, std::uint64_t group) noexcept;
+  /// Segment::commit(), in agreement with the other ranks.
+  Status commit(std::size_t offset, std::size_t bytes);
+  /// Bytes that ranks which are alive are about to take, this one included.
+  [[nodiscard]] std::size_t claimed() const noexcept;
   [[nodiscard]] Entry* entry(int index, std::uint64_t group) const noexcept;
 
   std::shared_ptr<sys::Segment> segment_;

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include "lockstep/error.h"
 #include "tests/sys/temporary_directory.h"
@@ -21,6 +22,7 @@ namespace lockstep::sys {
 namespace {
 
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
@@ -140,6 +142,29 @@ TEST(Segment, LiesInHugePagesWhereTheSystemHasThem) {
   std::memset(segment.data(), 1, 8 * kMiB);  // also where there are none: nobody is ended
   EXPECT_GE(mapped_huge(), expected ? 8 * kMiB : 0);
   EXPECT_EQ(held_by(segment), 8 * kMiB);
+}
+
+TEST(Segment, CountsWhatOthersAreAboutToTake) {
+  Segment segment = Segment::create("lockstep", 256 * kMiB);
+  std::vector<std::size_t> told;
+  ASSERT_TRUE(segment
+                  .commit(kMiB, 130 * kMiB,
+                          [&](std::size_t left) {
+                            told.push_back(left);
+                            return std::size_t{0};
+                          })
+                  .ok());
+  // What it has got already is not claimed any more.
+  EXPECT_THAT(told, ElementsAre(130 * kMiB, 67 * kMiB, 3 * kMiB, 0));
+  EXPECT_EQ(held_by(segment), 130 * kMiB);
+  told.clear();
+  const Status refused = segment.commit(0, kMiB, [&](std::size_t left) {
+    told.push_back(left);
+    return free_memory();
+  });
+  EXPECT_EQ(refused.code(), Code::resource_exhausted);
+  EXPECT_THAT(refused.message(), HasSubstr("other ranks of this host are taking"));
+  EXPECT_THAT(told, ElementsAre(kMiB, 0));
 }
 
 /// D28: without a look at the limit first, SIGXFSZ would end this test.

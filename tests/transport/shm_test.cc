@@ -2,7 +2,10 @@
 #include "transport/shm.h"
 
 #include <gmock/gmock.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -330,6 +333,53 @@ TEST_F(ShmGroups, MoreThanThereIsRoomForAreRefused) {
     EXPECT_THAT(error.what(), HasSubstr("1024 groups at once; close sessions"));
     EXPECT_EQ(error.code(), Code::resource_exhausted);
   }
+}
+
+/// Each by itself would find enough, and the system would end them all.
+TEST_F(ShmGroups, WhatAnotherRankIsAboutToTakeIsNotFree) {
+  const std::size_t free = sys::free_memory();
+  ASSERT_NE(free, SIZE_MAX) << "the system does not say what is free";
+  {
+    ShmHost::Claim claim(host(1));
+    claim.set(free);
+    try {
+      (void)host(0).allocate(1);
+      ADD_FAILURE() << "it was given";
+    } catch (const SystemError& error) {
+      EXPECT_EQ(error.code(), Code::resource_exhausted);
+      EXPECT_THAT(error.what(), HasSubstr("and other ranks of this host are taking"));
+    }
+    claim.set(1);
+    EXPECT_NE(host(0).allocate(1), nullptr);
+    claim.set(free);
+  }
+  EXPECT_NE(host(0).allocate(1), nullptr);
+}
+
+TEST_F(ShmGroups, WhatARankWasAboutToTakeWhenItDiedIsFree) {
+  const std::size_t free = sys::free_memory();
+  ASSERT_NE(free, SIZE_MAX) << "the system does not say what is free";
+  int claimed[2] = {-1, -1};
+  ASSERT_EQ(::pipe(claimed), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ShmHost own(segment_, 2, kRanks);
+    ShmHost::Claim claim(own);
+    claim.set(free);
+    (void)!::write(claimed[1], "", 1);
+    for (;;) ::pause();
+  }
+  char byte = 0;
+  ASSERT_EQ(::read(claimed[0], &byte, 1), 1);
+  EXPECT_THROW((void)host(0).allocate(1), SystemError);
+  ::kill(child, SIGKILL);
+  siginfo_t how{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &how, WEXITED | WNOWAIT), 0);
+  EXPECT_NE(host(0).allocate(1), nullptr) << "though nobody has waited for it";
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_NE(host(0).allocate(1), nullptr);
+  ::close(claimed[0]);
+  ::close(claimed[1]);
 }
 
 /// A ring has memory for what was sent.
