@@ -17,8 +17,10 @@ constexpr int kAgreeTag = 0;  // and 1, for the other direction
 
 }  // namespace
 
-MpiCarrier::MpiCarrier(std::shared_ptr<Job> job, const coll::GroupSpec& spec, int rank)
-    : group_(std::move(job), spec, rank), work_(std::make_unique<Work>()) {}
+MpiCarrier::MpiCarrier(std::shared_ptr<Job> job, const coll::GroupSpec& spec, int rank,
+                       const coll::SessionOptions& options)
+    : group_(std::move(job), spec, rank, options.progress_timeout),
+      work_(std::make_unique<Work>()) {}
 
 MpiCarrier::~MpiCarrier() {
   if (work_->requests.empty()) return;

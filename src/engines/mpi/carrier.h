@@ -19,7 +19,8 @@ namespace lockstep::mpi {
 
 class MpiCarrier final : public coll::Carrier {
  public:
-  MpiCarrier(std::shared_ptr<Job> job, const coll::GroupSpec& spec, int rank);
+  MpiCarrier(std::shared_ptr<Job> job, const coll::GroupSpec& spec, int rank,
+             const coll::SessionOptions& options);
   ~MpiCarrier() override;
 
   transport::GroupEnd& end() noexcept override { return group_; }

@@ -18,13 +18,14 @@ int position(const std::vector<int>& members, int rank) {
 
 }  // namespace
 
-Group::Group(std::shared_ptr<Job> job, coll::GroupSpec spec, int rank)
+Group::Group(std::shared_ptr<Job> job, coll::GroupSpec spec, int rank,
+             std::chrono::nanoseconds timeout)
     : job_(std::move(job)), spec_(std::move(spec)), rank_(rank) {
   const auto here = std::count(spec_.hosts.begin(), spec_.hosts.end(),
                                spec_.hosts[static_cast<std::size_t>(rank)]);
   spin_ = SpinPolicy::for_threads(static_cast<int>(here), sys::usable_processors());
   if (spec_.purpose == coll::Purpose::collectives) {
-    comm_ = job_->open(spec_);
+    comm_ = job_->open(spec_, timeout);
     return;
   }
   const Job::Circle parent = job_->circle(spec_.parent);

@@ -3,6 +3,7 @@
 // or a rank that has left ends the wait.
 #pragma once
 
+#include <chrono>
 #include <memory>
 
 #include "coll/group_spec.h"
@@ -14,7 +15,8 @@ namespace lockstep::mpi {
 
 class Group final : public transport::GroupEnd {
  public:
-  Group(std::shared_ptr<Job> job, coll::GroupSpec spec, int rank);
+  /// `timeout`: how long to wait for the other members to make it.
+  Group(std::shared_ptr<Job> job, coll::GroupSpec spec, int rank, std::chrono::nanoseconds timeout);
   ~Group() override;
 
   [[nodiscard]] Job& job() noexcept { return *job_; }

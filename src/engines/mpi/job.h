@@ -8,6 +8,7 @@
 #include <mpi.h>
 
 #include <atomic>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <optional>
@@ -47,8 +48,9 @@ class Job final : public transport::Generation {
   void fail(const Status& why, std::span<const int> know) noexcept;
   void leave(int /*rank*/) noexcept override {}  // its groups have been left
 
-  /// The communicator of a group of collectives. All members make it at about the same time.
-  MPI_Comm open(const coll::GroupSpec& spec);
+  /// The communicator of a group of collectives, for which all members must come. Timeout if one does
+  /// not, and what has ended the generation if that happens meanwhile.
+  MPI_Comm open(const coll::GroupSpec& spec, std::chrono::nanoseconds timeout);
   void close(std::uint64_t group) noexcept;
   struct Circle {
     MPI_Comm comm = MPI_COMM_NULL;
@@ -60,6 +62,7 @@ class Job final : public transport::Generation {
   /// This rank takes part in the group no more, after so many operations.
   void tell_left(const coll::GroupSpec& spec, std::uint64_t completed) noexcept;
   /// How many operations of the group `member` had completed when it left; empty: it has not left.
+  /// Known as long as the group, or the one whose messages it carries, is open.
   [[nodiscard]] std::optional<std::uint64_t> left(std::uint64_t group, int member);
 
   void receive(const Notice& notice);
@@ -67,6 +70,18 @@ class Job final : public transport::Generation {
   void end_of_process() noexcept;
 
  private:
+  struct Left {
+    std::uint64_t home = 0;
+    std::uint64_t completed = 0;
+  };
+  struct Meeting;
+
+  /// Waits until all members have come to make the group.
+  void meet(const coll::GroupSpec& spec, std::chrono::nanoseconds timeout);
+  void wait_for(Meeting& meeting, const coll::GroupSpec& spec, std::chrono::nanoseconds timeout);
+  MPI_Comm make_communicator(const coll::GroupSpec& spec);
+  void forget(std::uint64_t group) noexcept;
+
   Runtime& runtime_;
   std::uint64_t generation_;
   std::uint64_t number_ = 0;  // in notices; the same on all ranks
@@ -75,7 +90,7 @@ class Job final : public transport::Generation {
   Gate gate_;
   Mutex mutex_;
   std::map<std::uint64_t, Circle> circles_ GUARDED_BY(mutex_);
-  std::map<std::pair<std::uint64_t, int>, std::uint64_t> left_ GUARDED_BY(mutex_);
+  std::map<std::pair<std::uint64_t, int>, Left> left_ GUARDED_BY(mutex_);
 };
 
 }  // namespace lockstep::mpi

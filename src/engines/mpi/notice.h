@@ -16,6 +16,7 @@ struct Notice {
   std::int32_t rank = 0;        // of the generation; who tells
   std::uint64_t job = 0;        // which mpi_session() of the process
   std::uint64_t group = 0;      // left: which group
+  std::uint64_t home = 0;       // left: the same, or the one whose messages it carries
   std::uint64_t completed = 0;  // left: operations of that group which this rank has completed
   std::int32_t error_kind = 0;
   std::int32_t code = 0;

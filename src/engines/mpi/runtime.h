@@ -1,8 +1,8 @@
 // Runtime: MPI in this process. MPI itself is one per process, and so is this.
 //
 // MPI calls are serialised by one lock: MPI_THREAD_SERIALIZED suffices. It is held for one call
-// that does not block, with two exceptions, where all ranks are known to come: making a group's
-// communicator, and the end of the process.
+// that does not block, with two exceptions: making a group's communicator, for which all members have
+// come already (job.cc), and the end of the process, to which all ranks come.
 //
 // What it has initialised it finalises when the process exits. If an operation was left unfinished,
 // which MPI can neither cancel nor finalise over, MPI_Finalize, whoever calls it, is MPI_Abort.

@@ -9,6 +9,7 @@
 #include "engines/mpi/carrier.h"
 #include "engines/mpi/error.h"
 #include "lockstep/coll/mpi.h"
+#include "transport/own_failure.h"
 
 namespace lockstep::mpi {
 namespace {
@@ -41,7 +42,7 @@ std::vector<Introduction> introduce(Job& job, int replicas, std::chrono::nanosec
   return std::move(*all);
 }
 
-coll::Session form(const coll::SessionOptions& given, std::chrono::nanoseconds timeout) {
+coll::Session form_group(const coll::SessionOptions& given, std::chrono::nanoseconds timeout) {
   coll::SessionOptions options = given;
   options.engine = coll::Engine::automatic;  // this is it
   coll::check_session_options(options);
@@ -55,14 +56,19 @@ coll::Session form(const coll::SessionOptions& given, std::chrono::nanoseconds t
     spec.replicas.push_back(rank.replicas);
     spec.hosts.push_back(static_cast<int>(first - ranks.begin()));
   }
-  coll::MakeCarrier carriers = [job](
-                                   const coll::GroupSpec& group, int rank,
-                                   const coll::SessionOptions&) -> std::unique_ptr<coll::Carrier> {
-    return std::make_unique<MpiCarrier>(job, group, rank);
+  coll::MakeCarrier carriers =
+      [job](const coll::GroupSpec& group, int rank,
+            const coll::SessionOptions& its) -> std::unique_ptr<coll::Carrier> {
+    return std::make_unique<MpiCarrier>(job, group, rank, its);
   };
   const int rank = job->runtime().rank();
   return coll::Session(std::make_shared<coll::Session::Impl>(job, std::move(carriers),
                                                              std::move(spec), rank, options));
+}
+
+coll::Session form(const coll::SessionOptions& given, std::chrono::nanoseconds timeout) {
+  const int rank = Runtime::get().rank();
+  return transport::naming_shortages(rank, [&] { return form_group(given, timeout); });
 }
 
 /// Linking this file makes the engine known to join().

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "lockstep/coll/mpi.h"
@@ -74,6 +75,29 @@ void subgroup(Session& group) {
   for (;;) part.barrier();
 }
 
+/// Rank 1 agrees to a split, and does something else instead of making the group.
+void split_alone(Session& group) {
+  if (group.rank() != 1) {
+    Session part = group.split({.color = 0});
+    return part.barrier();
+  }
+  const std::int64_t mine[2] = {0, 0};
+  std::vector<std::int64_t> all(2 * static_cast<std::size_t>(group.size()));
+  group.all_gather(std::span(mine), std::span(all), {}, {.name = "split"});
+  for (;;) std::this_thread::yield();  // until the others end the job
+}
+
+/// The same, and rank 1 closes its session.
+void split_and_left(Session& group) {
+  if (group.rank() != 1) {
+    Session part = group.split({.color = 0});
+    return part.barrier();
+  }
+  const std::int64_t mine[2] = {0, 0};
+  std::vector<std::int64_t> all(2 * static_cast<std::size_t>(group.size()));
+  group.all_gather(std::span(mine), std::span(all), {}, {.name = "split"});
+}
+
 void killed(Session& group) {
   if (group.rank() == 1) std::raise(SIGKILL);
   reduce(group);
@@ -88,6 +112,8 @@ const std::map<std::string, std::function<void(Session&)>> kCases = {
     {"exited", exited},
     {"closed_early", closed_early},
     {"killed", killed},
+    {"split_alone", split_alone},
+    {"split_and_left", split_and_left},
     {"subgroup", subgroup}};
 
 int run(const std::string& name) {
@@ -100,7 +126,9 @@ int run(const std::string& name) {
       if (rank != 1) Session second = mpi_session({.timeout = 1s});
       return EXIT_SUCCESS;
     }
-    Session group = mpi_session();
+    MpiOptions options;
+    if (name == "split_alone") options.options.progress_timeout = 1s;
+    Session group = mpi_session(options);
     rank = group.rank();
     kCases.at(name)(group);
     return EXIT_SUCCESS;
