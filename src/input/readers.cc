@@ -98,6 +98,8 @@ class TfRecordFile final : public FileElements<Record> {
                        .check = options_.check,
                        .on_corrupt = CorruptRecords::skip,
                        .on_skip = [this](const std::string& what) {
+                         // The reader looks for a good record up to the end of the file.
+                         detail::stop_if_asked();
                          // For a warning the first is enough.
                          if (fails() || corrupt_.empty()) corrupt_.push_back(what);
                        }}) {}

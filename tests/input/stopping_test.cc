@@ -130,7 +130,48 @@ TEST(Stopping, EndsWithinALargeBatch) {
   EXPECT_LT(calls.made(), 2 * rows);
 }
 
+TEST(Stopping, TakesNoLongerThanTheUsersOwnFunction) {
+  constexpr auto kOneCall = milliseconds(10);
+  expect_at_once([&] {
+    Calls calls;
+    const auto slow = [&, count = calls.identity()](const Tensor& element) {
+      const auto end = steady_clock::now() + kOneCall;
+      while (steady_clock::now() < end) std::this_thread::yield();
+      return count(element);
+    };
+    // A batch takes a second. The first comes without the function.
+    const auto dataset =
+        range(1).repeat(100).concatenate(range(1'000'000).map(slow)).batch(100).prefetch(2);
+    auto iterator = std::make_unique<DatasetIterator<Tensor>>(dataset.iterate());
+    EXPECT_TRUE(iterator->next());
+    calls.wait_for(2);
+    return calls.time_to_destroy(std::move(iterator));
+  });
+}
+
 using StoppingFiles = testing::FilesToRead;
+
+/// All records of the second file are corrupt and are left out. That takes a second.
+TEST_F(StoppingFiles, EndsASearchForARecordThatIsNotCorrupt) {
+  constexpr int kCorrupt = 2'000'000;
+  write_records("a", {"r0"});
+  write_records("b", {"r1"});
+  damage(path("b"), 0, 2);
+  const std::string corrupt = format::read_file(path("b"));
+  std::string content;
+  content.reserve(kCorrupt * corrupt.size());
+  for (int i = 0; i < kCorrupt; ++i) content += corrupt;
+  write("b", content);
+  expect_at_once([&] {
+    Calls calls;
+    const auto names = data::files({path("a"), path("b")}).map(calls.identity());
+    const auto dataset = data::tfrecord(names, {.on_corrupt = CorruptRecords::skip}).prefetch(2);
+    auto iterator = std::make_unique<DatasetIterator<std::string>>(dataset.iterate());
+    EXPECT_EQ(iterator->next(), "r0");
+    calls.wait_for(1);
+    return calls.time_to_destroy(std::move(iterator));
+  });
+}
 
 TEST_F(StoppingFiles, EndsARead) {
   write_records("a", {"r0", "r1"});
