@@ -8,7 +8,7 @@
 // As soon as there is a thread of lockstep (thread.h), the thread `ls-log` hands lines to the sink.
 // A thread of the user's then waits for its own line at most 100 ms, and not at all if the sink is
 // known to be stuck. Before, and in a simulation, the thread that logs hands over its line itself.
-// A child of fork() starts with an empty queue.
+// A child of fork() starts with an empty queue and without that thread.
 #pragma once
 
 #include <fmt/format.h>

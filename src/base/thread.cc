@@ -5,21 +5,28 @@
 #include <sched.h>
 
 #include <atomic>
+#include <cstdint>
 #include <optional>
 #include <system_error>
+
+#include "base/fork.h"
 
 namespace lockstep {
 namespace {
 
-thread_local constinit bool own_thread = false;
-std::atomic<bool> own_threads = false;
+// The process in which it became true, as fork_era() counts them from 1 on: a child of a fork has
+// none of these threads.
+thread_local constinit std::uint32_t own_thread = 0;
+std::atomic<std::uint32_t> own_threads = 0;
 /// Not empty: the processors of the threads that the calling thread starts.
 thread_local std::optional<cpu_set_t> processors_of_new_threads;
 
 }  // namespace
 
-bool is_own_thread() noexcept { return own_thread; }
-bool has_own_threads() noexcept { return own_threads.load(std::memory_order_relaxed); }
+bool is_own_thread() noexcept { return own_thread == forks() + 1; }
+bool has_own_threads() noexcept {
+  return own_threads.load(std::memory_order_relaxed) == forks() + 1;
+}
 
 void keep_processors_for_new_threads() noexcept {
   cpu_set_t set;
@@ -38,11 +45,11 @@ void name_this_thread(const std::string& name) noexcept {
 
 std::jthread start_thread(std::string name, std::function<void(std::stop_token)> body,
                           std::function<void(const Status&)> on_error) {
-  own_threads.store(true, std::memory_order_relaxed);
+  own_threads.store(fork_era() + 1, std::memory_order_relaxed);
   try {
     return std::jthread([name, body = std::move(body), on_error = std::move(on_error),
                          processors = processors_of_new_threads](std::stop_token stop) noexcept {
-      own_thread = true;
+      own_thread = forks() + 1;
       name_this_thread(name);
       if (processors) pthread_setaffinity_np(pthread_self(), sizeof(*processors), &*processors);
       try {

@@ -39,7 +39,8 @@ class Thread {
   std::jthread thread_;
 };
 
-/// Whether start_thread() has started the calling thread, and whether it has started any.
+/// Whether start_thread() has started the calling thread, and whether it has started any in this
+/// process.
 [[nodiscard]] bool is_own_thread() noexcept;
 [[nodiscard]] bool has_own_threads() noexcept;
 
