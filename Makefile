@@ -195,7 +195,7 @@ check-mpi: deps ## MPI as an engine: its tests under mpirun, with every MPI that
 	$(call CMAKE_BUILD,dev) --target mpi_tests
 	ctest --test-dir build/dev -L '^mpi$$' --output-on-failure --no-tests=error
 
-check-launchers: deps build/dev/build.ninja ## mpirun of Open MPI and MPICH, srun of a Slurm of one node, torchrun
+check-launchers: deps build/dev/build.ninja ## mpirun of Open MPI and MPICH, srun of a Slurm of one node, torchrun (and TORCHRUN=path)
 	@[ -n "$(SKIP_DEPS)" ] || scripts/install-deps --launchers \
 	  || { echo "make check-launchers: needs the launchers, see above"; exit 1; }
 	$(call CMAKE_BUILD,dev) --target rank_program
