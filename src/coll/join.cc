@@ -58,7 +58,13 @@ plan::Staging staging_of(const std::shared_ptr<ProcessFabric>& fabric, transport
     here.replicas.push_back(all.replicas[each]);
     here.hosts.push_back(all.hosts[each]);
   }
-  return StagingTrial(fabric, host, std::move(here), place, options.options, membership).fastest();
+  try {
+    return StagingTrial(fabric, host, std::move(here), place, options.options, membership)
+        .fastest();
+  } catch (const Error&) {
+    // All have joined: what has failed since is told by the first call of the session.
+    return {};
+  }
 }
 
 /// Room for the descriptors of a rank whose data connections lead to all others: rank 0 has two for
