@@ -35,6 +35,10 @@ void Greeting::send(const Status& refusal) {
        wire::encode({.standing = wire::Standing::verdict, .origin = 0, .cause = refusal}));
 }
 
+void Greeting::send_notice(std::string_view text) {
+  send(wire::FrameType::notice, std::as_bytes(std::span(text.substr(0, wire::kMaxControlPayload))));
+}
+
 bool Greeting::flush() noexcept {
   while (sent_ < outgoing_.size()) {
     const auto [bytes, state] = connection_.write(std::span(outgoing_).subspan(sent_));

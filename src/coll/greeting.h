@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sys/net.h"
@@ -34,6 +35,8 @@ class Greeting {
   void send(wire::FrameType type, std::span<const std::byte> payload);
   void send(const wire::Hello& hello) { send(wire::FrameType::hello, wire::encode(hello)); }
   void send(const Status& refusal);
+  /// Text, cut off where a frame has no room for it.
+  void send_notice(std::string_view text);
   /// Writes what goes now; true when nothing is left.
   bool flush() noexcept;
 

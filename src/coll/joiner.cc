@@ -57,6 +57,16 @@ std::uint64_t random_number() {
   return number;
 }
 
+/// The first of them, and how many more there are: of hundreds a line has no room for all.
+std::string first_of(const std::vector<std::string>& names) {
+  constexpr std::size_t kMost = 12;
+  const std::size_t shown = std::min(names.size(), kMost);
+  std::string text = fmt::format(
+      "{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
+  if (shown < names.size()) text += fmt::format(" and {} more", names.size() - shown);
+  return text;
+}
+
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 }  // namespace
@@ -388,7 +398,7 @@ void Joiner::until(const std::function<bool()>& holds, const std::function<Lack(
       log_warning("{}", text);
       for (auto& [rank, line] : lines_) {
         if (own_.rank == 0) {
-          line.greeting->send(wire::FrameType::notice, std::as_bytes(std::span(text)));
+          line.greeting->send_notice(text);
         }
       }
     }
@@ -420,7 +430,7 @@ Joiner::Lack Joiner::missing() const {
     names.push_back(address.empty() ? fmt::format("{}", rank)
                                     : fmt::format("{} ({})", rank, address));
   }
-  lack.what = fmt::format("rank {} missing, {} of {} joined", fmt::join(names, ", "),
+  lack.what = fmt::format("rank {} missing, {} of {} joined", first_of(names),
                           size() - static_cast<int>(names.size()), size());
   return lack;
 }
@@ -468,15 +478,13 @@ void Joiner::consider(Visitor visitor) {
   }
   log_warning("{}", why.message());
   if (taken != lines_.end() && why.code() == Code::already_exists) {
-    taken->second.greeting->send(wire::FrameType::notice, std::as_bytes(std::span(why.message())));
+    taken->second.greeting->send_notice(why.message());
   }
   if (refused_.size() == kMostRefusals) refused_.erase(refused_.begin());
   refused_.push_back(why.message());
   if (why.code() == Code::invalid_argument) {
     // He compares, and knows both values.
-    const std::string given =
-        (std::string(kGiven) + agreed_lines(options_)).substr(0, wire::kMaxControlPayload);
-    greeting->send(wire::FrameType::notice, std::as_bytes(std::span(given)));
+    greeting->send_notice(std::string(kGiven) + agreed_lines(options_));
   }
   greeting->send(why);
   greeting->flush();
@@ -603,10 +611,13 @@ void Joiner::agree_to_start() {
       },
       [&]() -> Lack {
         Lack lack;
+        std::vector<std::string> names;
         for (const auto& [rank, line] : lines_) {
-          if (!line.ready) lack.ranks.push_back(rank);
+          if (line.ready) continue;
+          lack.ranks.push_back(rank);
+          names.push_back(std::to_string(rank));
         }
-        lack.what = fmt::format("rank {} is not ready", fmt::join(lack.ranks, ", "));
+        lack.what = fmt::format("rank {} is not ready", first_of(names));
         return lack;
       });
   if (own_.rank != 0) return;
