@@ -25,19 +25,23 @@ constexpr std::uint64_t kHere = UINT64_MAX;
 /// Departures are collected for so long: when all leave at once, each rank would otherwise be told of
 /// each other one by one.
 constexpr Duration kBetweenTellings = std::chrono::milliseconds(20);
-/// So many ranks get a pulse of rank 0 every time.
+/// So many ranks exchange pulses with the hub every time.
 constexpr int kRanksPerPulse = 64;
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+/// For ranks that leave at about the same time: connections among them would be of no use. Processes
+/// that end give their last word a second.
+constexpr Duration kRepairAfter = std::chrono::milliseconds(500);
 
 bool blames_only(const Status& cause, int rank) {
   return cause.kind() == ErrorKind::peer_lost && cause.culprits() == std::vector<int>{rank};
 }
 
-/// Which of two proposals the ranks take when rank 0 cannot decide; the same order everywhere.
-bool goes_before(const wire::Abort& a, const wire::Abort& b) {
-  const auto order = [](const wire::Abort& abort) {
-    return std::tuple(!blames_only(abort.cause, 0), abort.origin, abort.cause.culprits(),
+/// Which of two proposals the ranks take when the hub cannot decide; the same order everywhere.
+bool goes_before(const wire::Abort& a, const wire::Abort& b, int hub) {
+  const auto order = [hub](const wire::Abort& abort) {
+    return std::tuple(!blames_only(abort.cause, hub), abort.origin, abort.cause.culprits(),
                       abort.cause.message());
   };
   return order(a) < order(b);
@@ -71,6 +75,16 @@ std::vector<int> control_peers(int rank, int size) {
   return peers;
 }
 
+std::vector<int> control_peers(int rank, std::span<const int> present) {
+  const auto own = std::lower_bound(present.begin(), present.end(), rank);
+  const int size = static_cast<int>(present.size());
+  std::vector<int> peers;
+  for (const int place : control_peers(static_cast<int>(own - present.begin()), size)) {
+    peers.push_back(present[static_cast<std::size_t>(place)]);
+  }
+  return peers;
+}
+
 struct Control::Peer {
   Peer(int number, sys::Connection& connection, std::uint64_t generation)
       : rank(number), channel(connection, generation) {}
@@ -81,11 +95,14 @@ struct Control::Peer {
   bool suspected = false;
   bool aborting = false;  // it told us why it ends; its end is no news
   bool lost = false;
+  /// The connection is new, and the peer may not know that it has it.
+  bool unproven = false;
 };
 
 Control::Control(const Setup& setup)
     : rank_(setup.rank),
       size_(setup.size),
+      generation_(setup.generation),
       failure_(*setup.failure),
       history_(setup.history),
       names_(setup.names),
@@ -97,7 +114,10 @@ Control::Control(const Setup& setup)
       latest_(static_cast<std::size_t>(setup.size)),
       census_(setup.size) {
   failure_.hold_for_verdict();
-  for (int rank = 0; rank < size_; ++rank) left_[static_cast<std::size_t>(rank)] = kHere;
+  for (int rank = 0; rank < size_; ++rank) {
+    left_[static_cast<std::size_t>(rank)] = kHere;
+    present_.push_back(rank);
+  }
   for (const int peer : control_peers(rank_, size_)) {
     sys::Connection* connection = setup.peers[static_cast<std::size_t>(peer)];
     assert(connection != nullptr);
@@ -137,6 +157,7 @@ void Control::begin_poll(Time now) {
 
 void Control::end_poll(Time now) {
   tell_departures(now);
+  look_for_peers(now);
   if (!concluded_) {
     judge_silence(now);
     compare_histories();
@@ -162,6 +183,7 @@ Time Control::next_poll() const noexcept {
   Time next = next_pulse_;
   if (settled_) next = std::min(next, *settled_);
   if (!news_.empty()) next = std::min(next, next_telling_);
+  if (repair_at_ && *repair_at_ > last_poll_) next = std::min(next, *repair_at_);
   for (const auto& peer : peers_) {
     if (peer->lost || !needed(*peer)) continue;
     next = std::min(next, silent_since(*peer) + timing_.dead);
@@ -174,9 +196,12 @@ void Control::hear(Peer& peer, Time now) {
   if (peer.channel.heard()) {
     peer.heard = now;
     peer.suspected = false;
+    peer.unproven = false;
   }
   if (!peer.channel.over() || peer.lost) return;
-  if (peer.aborting || left(peer.rank) || concluded_) {
+  // Nothing is passed on through it any more.
+  if (left(peer.rank) && repair_at_) repair_at_ = std::min(*repair_at_, now);
+  if (peer.aborting || peer.unproven || left(peer.rank) || concluded_) {
     peer.lost = true;
   } else {
     lose(peer, peer.channel.how());
@@ -191,13 +216,13 @@ void Control::handle(Peer& peer, const wire::FrameReader& frame) {
       break;
     case wire::FrameType::standings: {
       auto standings = frame.standings();
-      if (peer.rank == 0 && standings.begun.size() <= unchecked_.size()) {
+      if (peer.rank == hub_ && standings.begun.size() <= unchecked_.size()) {
         standings_.set(std::move(standings));
       }
       break;
     }
     case wire::FrameType::positions:
-      if (rank_ == 0) census_.note(peer.rank, frame.positions());
+      census_.note(peer.rank, frame.positions());
       break;
     case wire::FrameType::notice: {
       const auto payload = frame.payload();
@@ -258,6 +283,90 @@ void Control::note(const wire::Departure& departure, const Peer& from) {
 
 void Control::note_goodbye(int rank, std::uint64_t next) {
   left_[static_cast<std::size_t>(rank)] = std::min(next, kHere - 1);
+  std::erase(present_, rank);
+  look_for_hub();
+  const bool under_way = repair_at_ && (*repair_at_ > last_poll_ || !lacks_.empty());
+  if (!under_way) repair_at_ = last_poll_ + kRepairAfter;
+}
+
+bool Control::lacks(int rank) const noexcept {
+  const Peer* peer = find(rank);
+  return !left(rank) && (peer == nullptr || peer->unproven);
+}
+
+std::vector<int> Control::lacking() const {
+  std::vector<int> ranks;
+  for (const auto& [rank, since] : lacks_) {
+    if (rank < rank_) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+void Control::look_for_peers(Time now) {
+  const bool due = repair_at_ && *repair_at_ <= now;
+  if (!due || concluded_ || left(rank_)) {
+    lacks_.clear();
+    return;
+  }
+  const std::vector<int> wanted = control_peers(rank_, present_);
+  const auto is_lacking = [&](int rank) {
+    const Peer* peer = find(rank);
+    return peer == nullptr || (peer->unproven && peer->lost);
+  };
+  std::erase_if(lacks_, [&](const auto& each) {
+    return !is_lacking(each.first) || !std::binary_search(wanted.begin(), wanted.end(), each.first);
+  });
+  for (const int rank : wanted) {
+    if (!is_lacking(rank)) continue;
+    const Time since = lacks_.try_emplace(rank, now).first->second;
+    if (now - since < timing_.dead) continue;
+    // It has left, and those who heard of it, too. (Those that have lost a rank would have said so.)
+    lacks_.erase(rank);
+    std::erase(present_, rank);
+    look_for_hub();
+  }
+}
+
+void Control::look_for_hub() noexcept {
+  // When all have left, there may still be something to decide: who made other calls than the rest.
+  hub_ = present_.empty() ? 0 : present_.front();
+}
+
+void Control::connect(int rank, sys::Connection& connection, Time now) {
+  auto place = std::lower_bound(peers_.begin(), peers_.end(), rank,
+                                [](const auto& each, int wanted) { return each->rank < wanted; });
+  if (place == peers_.end() || (*place)->rank != rank) {
+    place = peers_.insert(place, nullptr);
+  } else {
+    std::erase_if(by_connection_, [&](const auto& each) { return each.second == place->get(); });
+    for (News& news : news_) {
+      if (news.from == place->get()) news.from = nullptr;
+    }
+  }
+  if (!left(rank) && !std::binary_search(present_.begin(), present_.end(), rank)) {
+    present_.insert(std::lower_bound(present_.begin(), present_.end(), rank), rank);
+    look_for_hub();
+  }
+  *place = std::make_unique<Peer>(rank, connection, generation_);
+  Peer& peer = **place;
+  by_connection_[&connection] = &peer;
+  peer.heard = now;
+  peer.unproven = true;
+  brief(peer);
+  hear(peer, now);
+}
+
+void Control::brief(Peer& peer) {
+  std::array<std::byte, wire::kPulseBytes> payload;
+  wire::encode(standing(), payload);
+  peer.channel.send(wire::FrameType::pulse, payload);
+  for (const auto& departures : wire::encode(departures_.all())) {
+    peer.channel.send(wire::FrameType::departures, departures);
+  }
+  if (const auto& abort = verdict_ ? verdict_ : proposal_) {
+    peer.channel.send(wire::FrameType::abort, wire::encode(*abort));
+  }
+  peer.channel.flush();
 }
 
 void Control::tell_departures(Time now) {
@@ -353,15 +462,24 @@ void Control::judge_silence(Time now) {
   }
 }
 
-int Control::spacing_of_pulses(int from, int to) const noexcept {
-  const int distance = std::abs(from - to);
-  if (from != 0 || distance == 1 || distance == size_ - 1) return 1;
-  const auto most = static_cast<int>(timing_.suspect / (2 * timing_.pulse));
-  return std::max(1, std::min(size_ / kRanksPerPulse, most));
+int Control::rarest_pulse() const noexcept {
+  return std::max(1, static_cast<int>(timing_.suspect / (2 * timing_.pulse)));
+}
+
+int Control::hub_spacing() const noexcept {
+  return std::clamp(size_ / kRanksPerPulse, 1, rarest_pulse());
+}
+
+int Control::spacing_of_pulses(const Peer& peer) const noexcept {
+  if (left(rank_) || left(peer.rank)) return rarest_pulse();
+  if (!is_hub() && peer.rank != hub_) return 1;
+  const int other = is_hub() ? peer.rank : rank_;
+  if (other == present_[1] || other == present_.back()) return 1;
+  return hub_spacing();
 }
 
 Time Control::silent_since(const Peer& peer) const noexcept {
-  return peer.heard + (spacing_of_pulses(peer.rank, rank_) - 1) * timing_.pulse;
+  return peer.heard + (spacing_of_pulses(peer) - 1) * timing_.pulse;
 }
 
 bool Control::needed(const Peer& peer) const noexcept { return !peer.aborting && !left(peer.rank); }
@@ -384,6 +502,7 @@ void Control::cut_off(Time now) {
 
 void Control::lose(Peer& peer, const std::string& how) {
   peer.lost = true;
+  peer.unproven = false;
   const std::string text = fmt::format("{} {} (noticed by rank {})", name(peer), how, rank_);
   Status cause(ErrorKind::peer_lost, Code::unavailable, text, {peer.rank});
   if (peer.channel.altered()) {
@@ -405,7 +524,7 @@ std::string Control::name(const Peer& peer) const {
 
 void Control::propose(const wire::Abort& abort, const Peer* from) {
   if (concluded_) return;
-  if (rank_ == 0) {  // decides, and needs to tell nobody before it has
+  if (is_hub()) {  // decides, and needs to tell nobody before it has
     if (proposal_) {
       // Of two that have lost each other the one that is heard here is right, and this rank is
       // well.
@@ -419,21 +538,26 @@ void Control::propose(const wire::Abort& abort, const Peer* from) {
     }
     return;
   }
-  if (proposal_ && !goes_before(abort, *proposal_)) return;
+  if (proposal_ && !goes_before(abort, *proposal_, hub_)) return;
   proposal_ = abort;
   send_to_all(wire::FrameType::abort, wire::encode(*proposal_), from);
 }
 
 bool Control::decider_gone() const noexcept {
-  return rank_ != 0 && (peers_.front()->lost || left(0).has_value());
+  if (is_hub()) return false;
+  const Peer* hub = find(hub_);
+  return hub != nullptr && hub->lost && !hub->unproven;
 }
 
 void Control::decide(Time now) {
   if (concluded_ || !proposal_) return;
-  if (rank_ != 0 && !decider_gone()) return;
+  if (!is_hub() && !decider_gone()) {
+    settled_.reset();  // it was this rank's to decide before it left
+    return;
+  }
   if (!settled_) settled_ = now + patience();
   // Once all have left no pulse comes that could say more, and whoever goes unheard would not learn it.
-  const bool is_last_chance = rank_ == 0 && has_said_all();
+  const bool is_last_chance = is_hub() && has_said_all();
   if (now < *settled_ && !is_last_chance) return;
   wire::Abort verdict = *proposal_;
   verdict.standing = wire::Standing::verdict;
@@ -447,20 +571,20 @@ void Control::decide(Time now) {
 
 Duration Control::patience() const noexcept {
   if (size_ == 2) return {};  // the last of two has nobody to agree with
-  if (rank_ != 0) return timing_.settle;
-  if (is_undecided(proposal_->cause)) return 2 * timing_.pulse;
+  if (!is_hub()) return timing_.settle;
+  if (is_undecided(proposal_->cause)) return (hub_spacing() + 1) * timing_.pulse;
   return proposal_->cause.kind() == ErrorKind::peer_lost ? timing_.gather : Duration{};
 }
 
 bool Control::is_undecided(const Status& cause) const noexcept {
   const auto& culprits = cause.culprits();
-  return rank_ == 0 && size_ > 2 && history_ != nullptr && cause.kind() == ErrorKind::mismatch &&
+  return is_hub() && size_ > 2 && history_ != nullptr && cause.kind() == ErrorKind::mismatch &&
          culprits.size() == 2 && !left(culprits[0]) && !left(culprits[1]);
 }
 
 Status Control::with_all_requests(const Status& cause) const {
   std::vector<std::optional<wire::Descriptor>> latest = latest_;
-  latest.front() = history_->latest().descriptor;
+  latest[static_cast<std::size_t>(rank_)] = history_->latest().descriptor;
   const auto of = [&](int rank) -> const auto& { return latest[static_cast<std::size_t>(rank)]; };
   const auto& one = of(cause.culprits().front());
   const auto& other = of(cause.culprits().back());
@@ -477,6 +601,8 @@ Status Control::with_all_requests(const Status& cause) const {
 void Control::conclude(const wire::Abort& verdict, const Peer* from) {
   if (concluded_) return;
   concluded_ = true;
+  verdict_ = verdict;
+  verdict_->standing = wire::Standing::verdict;
   failure_.set(verdict.cause);
   log_debug("rank {}: the generation is over: {}", rank_, verdict.cause.message());
   send_to_all(wire::FrameType::abort, wire::encode(verdict), from);
@@ -493,13 +619,15 @@ void Control::send_pulses(Time now) {
     if (peer->lost || !peer->channel.empty()) continue;
     // Not all that get one rarely in the same moment.
     const auto turn = pulses_ + static_cast<unsigned>(peer->rank);
-    if (turn % static_cast<unsigned>(spacing_of_pulses(rank_, peer->rank)) != 0) continue;
-    peer->channel.send(wire::FrameType::pulse, payload);
-    if (peer->rank != 0 || positions == told_) continue;
+    if (turn % static_cast<unsigned>(spacing_of_pulses(*peer)) == 0) {
+      peer->channel.send(wire::FrameType::pulse, payload);
+    }
+    if (peer->rank != hub_ || (positions == told_ && told_to_ == hub_)) continue;
     told_ = positions;
+    told_to_ = hub_;
     peer->channel.send(wire::FrameType::positions, wire::encode(told_));
   }
-  if (rank_ != 0) return;
+  if (!is_hub()) return;
   census_.note(rank_, positions);
   tell_standings(now);
 }
@@ -535,6 +663,10 @@ void Control::goodbye(std::uint64_t next) {
   wire::encode(standing(), payload);
   send_to_all(wire::FrameType::pulse, payload, nullptr);  // where it stood in the end
   next_telling_ = {};
+  // Somebody else decides from now on.
+  if (proposal_ && !concluded_) {
+    send_to_all(wire::FrameType::abort, wire::encode(*proposal_), nullptr);
+  }
 }
 
 bool Control::has_said_all() const noexcept {

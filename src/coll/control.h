@@ -1,12 +1,15 @@
 // Control: who is alive, and why a generation ends. One per rank, beside the data path.
 //
 // Every rank has a control connection to rank 0 and to its two neighbours in the ring of ranks
-// (control_peers). On each of them:
+// (control_peers). When ranks leave, those that stay connect to the lowest of them, which does what
+// rank 0 did, and close the ring: read "rank 0" below as "the lowest rank that has not left". A rank
+// that has left still passes on what others say for as long as its process lives, so that there is
+// time for that (lacking(), connect()). On each connection:
 //
 //  1. A pulse goes out every Timing::pulse. A peer unheard for Timing::suspect is worth a warning,
 //     for Timing::dead it is lost. So is one whose connection ends without a goodbye. Where there
-//     are many ranks, rank 0 sends pulses more rarely, but for those to its two neighbours; the
-//     others allow for that.
+//     are many ranks, rank 0 and those that are not its neighbours exchange pulses more rarely, and
+//     allow for that.
 //  2. A rank that sees a reason to end the generation (a lost peer, a disagreement, an abort by the
 //     user: whatever was given to Failure::report) proposes it to its control peers, who pass it
 //     on.
@@ -14,9 +17,9 @@
 //  all
 //     that are lost within Timing::gather. The verdict is what Failure::set gets on every rank, so
 //     all survivors name the same culprits in the same words.
-//  4. Without rank 0 (lost, or gone home) the others wait for Timing::settle, in which the
-//     proposals and a verdict rank 0 may have given go around the ring, and all take the same one:
-//     a lost rank 0 first, then the one noticed by the lowest rank.
+//  4. If rank 0 is lost the others wait for Timing::settle, in which the proposals and a verdict
+//     rank 0 may have given go around the ring, and all take the same one: a lost rank 0 first, then
+//     the one noticed by the lowest rank.
 //  5. A rank that hears none of its peers is cut off: it ends its own generation and tells nobody,
 //     since a word that gets through after all would blame the living.
 //
@@ -43,6 +46,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -73,6 +77,8 @@ struct Timing {
 
 /// The ranks with which a rank has a control connection, ascending.
 std::vector<int> control_peers(int rank, int size);
+/// The same while only these ranks are there, ascending, itself among them.
+std::vector<int> control_peers(int rank, std::span<const int> present);
 
 enum class DataPath : std::uint8_t { open, over };
 
@@ -100,6 +106,14 @@ class Control {
   void poll(Time now, std::span<sys::Connection* const> readable);
   /// When poll() has something to do even if no connection is ready.
   [[nodiscard]] Time next_poll() const noexcept;
+
+  /// Ranks that this one has to call, since others have left: connect() is waited for.
+  [[nodiscard]] std::vector<int> lacking() const;
+  /// Whether a connection with that rank is of use; false if there is one.
+  [[nodiscard]] bool lacks(int rank) const noexcept;
+  /// A connection with a rank that this one has called, or that has called. Borrowed; the one before
+  /// is not used any more.
+  void connect(int rank, sys::Connection& connection, Time now);
 
   /// This rank's operations of the group are counted there, for late(), until the counter is gone.
   Standings::Counter enter_group(std::uint64_t group) { return standings_.enter(group); }
@@ -150,6 +164,11 @@ class Control {
   void handle(Peer& peer, const wire::FrameReader& frame);
   void note(const wire::Departure& departure, const Peer& from);
   void note_goodbye(int rank, std::uint64_t next);
+  /// What a peer has to know with which a connection is new.
+  void brief(Peer& peer);
+  void look_for_peers(Time now);
+  void look_for_hub() noexcept;
+  [[nodiscard]] bool is_hub() const noexcept { return rank_ == hub_; }
   void tell_departures(Time now);
   [[nodiscard]] std::optional<std::uint64_t> first_missed(int peer, std::uint64_t group) const;
   void compare_histories();
@@ -159,8 +178,12 @@ class Control {
   [[nodiscard]] bool needed(const Peer& peer) const noexcept;
   /// Null: no control peer.
   [[nodiscard]] Peer* find(int rank) const noexcept;
-  /// Of rank 0: to a rank that is not its neighbour it sends every so many pulses only.
-  [[nodiscard]] int spacing_of_pulses(int from, int to) const noexcept;
+  /// Only one of so many pulses is sent to that peer, and by it.
+  [[nodiscard]] int spacing_of_pulses(const Peer& peer) const noexcept;
+  /// Between the hub and ranks that are not its neighbours, where there are many ranks.
+  [[nodiscard]] int hub_spacing() const noexcept;
+  /// Such that nobody is suspected for it.
+  [[nodiscard]] int rarest_pulse() const noexcept;
   /// Since when a pulse of that peer would be late.
   [[nodiscard]] Time silent_since(const Peer& peer) const noexcept;
   void lose(Peer& peer, const std::string& how);
@@ -181,11 +204,14 @@ class Control {
 
   int rank_;
   int size_;
+  std::uint64_t generation_;
   transport::Failure& failure_;
   const transport::History* history_;
   std::vector<std::string> names_;
   Timing timing_;
   std::function<void()> on_departure_;
+  std::vector<int> present_;                  // have not left, as far as is known; ascending
+  int hub_ = 0;                               // the lowest of them
   std::vector<std::unique_ptr<Peer>> peers_;  // control peers, ascending
   std::unordered_map<const sys::Connection*, Peer*> by_connection_;
   std::unique_ptr<std::atomic<std::uint64_t>[]> left_;  // per rank; kHere until it leaves
@@ -200,8 +226,9 @@ class Control {
       unchecked_;  // per rank: where it stands, not compared yet
   std::vector<std::optional<wire::Descriptor>> latest_;  // per rank: of its last pulse
   Standings standings_;
-  std::vector<wire::Position> told_;  // to rank 0: where this one stands
-  Census census_;                     // rank 0's
+  std::vector<wire::Position> told_;  // to the hub: where this one stands
+  int told_to_ = -1;
+  Census census_;  // the hub's
   Time last_poll_{};
   Time next_pulse_{};
   unsigned pulses_ = 0;
@@ -209,7 +236,10 @@ class Control {
   bool cut_off_ = false;
   bool taken_up_ = false;  // what Failure::report got has been proposed
   std::optional<wire::Abort> proposal_;
-  std::optional<Time> settled_;  // when the verdict is due, if this rank is to give it
+  std::optional<wire::Abort> verdict_;
+  std::optional<Time> settled_;    // when the verdict is due, if this rank is to give it
+  std::map<int, Time> lacks_;      // by rank: wanted as a peer and not connected, since then
+  std::optional<Time> repair_at_;  // connections are missing from then on, for ranks have left
   bool concluded_ = false;
 };
 

@@ -156,6 +156,11 @@ Joined Joiner::run() {
     return protected_call(*network, protection.get(), reachable_address(roster, rank), rank,
                           transport::Plane::data);
   };
+  setup.connect_control = [network = setup.network.get(), roster = roster_,
+                           protection = protection_](int rank) {
+    return protected_call(*network, protection.get(), reachable_address(roster, rank), rank,
+                          transport::Plane::control);
+  };
   setup.wake = [host = std::weak_ptr(host_)] {
     if (const auto alive = host.lock()) alive->wake_all();
   };

@@ -20,6 +20,10 @@ constexpr int kFewPeers = 16;
 constexpr Duration kPausePerPeer = std::chrono::microseconds(80);
 constexpr Duration kLongestPause = std::chrono::milliseconds(20);
 
+/// Of ranks that this one lacks as control peers.
+constexpr Duration kCallAgain = std::chrono::milliseconds(50);
+constexpr Duration kLookForAnswers = std::chrono::milliseconds(5);
+
 std::vector<sys::Connection*> borrowed(
     const std::vector<std::unique_ptr<sys::Connection>>& connections) {
   std::vector<sys::Connection*> pointers;
@@ -50,6 +54,7 @@ Presence::Presence(Setup setup)
       connections_(std::move(setup.control)),
       over_(connections_.size(), false),
       connect_(std::move(setup.connect)),
+      connect_control_(std::move(setup.connect_control)),
       control_({.rank = roster_.rank,
                 .size = roster_.size(),
                 .generation = roster_.generation,
@@ -67,7 +72,9 @@ Presence::Presence(Setup setup)
                          wake();
                          wake_pollers();
                        }});
-  for (Visitor& visitor : setup.early) receive(std::move(visitor));
+  for (Visitor& visitor : setup.early) {
+    if (visitor.hello.purpose == wire::Purpose::data) receive(std::move(visitor));
+  }
 }
 
 Presence::~Presence() = default;
@@ -171,15 +178,9 @@ void Presence::shutdown_connections() noexcept {
 
 void Presence::serve(const std::stop_token& stop) {
   const MonotonicClock clock;
-  int peers = 0;
   for (const auto& connection : connections_) {
-    if (!connection) continue;
-    ++peers;
-    // A child that a rank has forked holds its sockets open, and would hide its death.
-    connection->underlying().watch_peer();
-    poller_->watch(*connection, sys::Poller::Interest::read);
+    if (connection) watch(*connection);
   }
-  between_looks_ = peers < kFewPeers ? Duration{} : std::min(kLongestPause, peers * kPausePerPeer);
   bool left = false;
   std::optional<Time> give_up;
   control_.poll(clock.now());  // reads what has come before
@@ -195,7 +196,7 @@ void Presence::serve(const std::stop_token& stop) {
     // Others may be at work for long: until all have left, this rank passes on what they say.
     if (left && !give_up && control_.has_said_all()) give_up = now + last_word_;
     if (give_up && (control_.may_leave() || now >= *give_up)) break;
-    Time next = control_.next_poll();
+    Time next = std::min(control_.next_poll(), call_peers(now));
     if (give_up) next = std::min(next, *give_up);
     for (const auto& door : doors_) {
       while (auto visitor = door->next(now)) receive(std::move(*visitor));
@@ -206,6 +207,7 @@ void Presence::serve(const std::stop_token& stop) {
     for (std::size_t peer = 0; peer < connections_.size(); ++peer) {
       if (over_[peer] || !connections_[peer] || !control_.is_over(static_cast<int>(peer))) continue;
       over_[peer] = true;
+      --watched_;
       poller_->forget(*connections_[peer]);
     }
     readable = wait_until(next);
@@ -224,8 +226,72 @@ std::span<sys::Connection* const> Presence::wait_until(Time next) {
     if (woken || next <= next_look_) return {};
   }
   (void)poller_->wait(Deadline::at(next));
-  next_look_ = clock.now() + between_looks_;
+  if (watched_ >= kFewPeers) {
+    next_look_ = clock.now() + std::min(kLongestPause, watched_ * kPausePerPeer);
+  }
   return poller_->ready();
+}
+
+void Presence::watch(sys::Connection& connection) {
+  // A child that a rank has forked holds its sockets open, and would hide its death.
+  connection.underlying().watch_peer();
+  poller_->watch(connection, sys::Poller::Interest::read);
+  ++watched_;
+}
+
+Time Presence::call_peers(Time now) {
+  if (!connect_control_) return Time::max();
+  const std::vector<int> lacking = control_.lacking();
+  std::erase_if(calls_, [&](const auto& each) {
+    return !std::binary_search(lacking.begin(), lacking.end(), each.first);
+  });
+  for (const int rank : lacking) call(rank, now);
+  return lacking.empty() ? Time::max() : now + kLookForAnswers;
+}
+
+void Presence::call(int rank, Time now) {
+  Call& call = calls_[rank];
+  if (!call.connection) {
+    if (now < call.next_try) return;
+    call.next_try = now + kCallAgain;
+    call.called = now;
+    try {
+      call.connection = connect_control_(rank);
+    } catch (const SystemError& error) {
+      log_debug("rank {} cannot call rank {}: {}", roster_.rank, rank, error.what());
+    }
+    if (!call.connection) return;
+    wire::Hello hello = roster_.own();
+    hello.purpose = wire::Purpose::control;
+    hello.generation = roster_.generation;
+    call.greeting = std::make_unique<Greeting>(*call.connection);
+    call.greeting->send(hello);
+  }
+  const bool answered = call.greeting->flush() && call.greeting->next();
+  if (answered && call.greeting->type() == wire::FrameType::accepted) {
+    call.greeting.reset();
+    adopt(rank, std::move(call.connection));
+    calls_.erase(rank);
+    return;
+  }
+  const bool is_unanswered =
+      !call.connection->underlying().is_open() && now > call.called + kUnanswered;
+  if (!answered && !call.greeting->over() && call.connection->error().ok() && !is_unanswered)
+    return;
+  call.greeting.reset();
+  call.connection.reset();
+}
+
+void Presence::adopt(int rank, std::unique_ptr<sys::Connection> connection) {
+  const auto index = static_cast<std::size_t>(rank);
+  watch(*connection);
+  control_.connect(rank, *connection, MonotonicClock().now());
+  std::swap(connections_[index], connection);
+  if (connection && !over_[index]) {
+    poller_->forget(*connection);
+    --watched_;
+  }
+  over_[index] = false;
 }
 
 Status Presence::objection(const wire::Hello& hello) const {
@@ -272,7 +338,9 @@ Status Presence::objection(const wire::Hello& hello) const {
                     hello.rank, wire::describe_process(hello), hello.generation, hello.rank,
                     wire::describe_process(member)));
   }
-  if (hello.purpose != wire::Purpose::data) return refused(Code::failed_precondition, "");
+  const bool is_useful = hello.purpose == wire::Purpose::data ||
+                         (hello.purpose == wire::Purpose::control && control_.lacks(hello.rank));
+  if (!is_useful) return refused(Code::failed_precondition, "");
   return {};
 }
 
@@ -299,6 +367,10 @@ void Presence::receive(Visitor visitor) {
     return;
   }
   if (!visitor.acknowledge()) return;
+  if (hello.purpose == wire::Purpose::control) {
+    adopt(hello.rank, std::move(visitor.connection));
+    return;
+  }
   {
     const MutexLock lock(mutex_);
     arrived_[{hello.group, hello.rank}] = std::move(visitor.connection);

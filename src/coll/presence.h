@@ -24,6 +24,7 @@
 #include "base/mutex.h"
 #include "coll/control.h"
 #include "coll/door.h"
+#include "coll/greeting.h"
 #include "coll/roster.h"
 #include "sys/net.h"
 #include "transport/failure.h"
@@ -47,6 +48,8 @@ class Presence : public std::enable_shared_from_this<Presence> {
     bool compares_histories = false;
     /// Opens a connection to that rank, ready to send; it has not greeted yet. Null: try again.
     std::function<std::unique_ptr<sys::Connection>(int rank)> connect;
+    /// The same for a control connection, which a rank that stays needs when others have left.
+    std::function<std::unique_ptr<sys::Connection>(int rank)> connect_control;
     /// Wakes whoever sleeps in shared memory: the generation has failed, or a rank has left a
     /// group.
     std::function<void()> wake;
@@ -100,6 +103,11 @@ class Presence : public std::enable_shared_from_this<Presence> {
   void serve(const std::stop_token& stop);
   /// Until something has to be done; which control connections can be read.
   std::span<sys::Connection* const> wait_until(Time next);
+  /// Calls the ranks that the control plane lacks; when to do so again.
+  Time call_peers(Time now);
+  void call(int rank, Time now);
+  void adopt(int rank, std::unique_ptr<sys::Connection> connection);
+  void watch(sys::Connection& connection);
   /// Wakes the thread.
   void wake() noexcept;
   /// The thread cannot go on: makes that the generation's end, as far as it still can.
@@ -124,13 +132,21 @@ class Presence : public std::enable_shared_from_this<Presence> {
   std::deque<std::uint64_t> claimants_;  // incarnations, the latest ones: see note_claimant()
   std::vector<bool> over_;               // by connection: at its end; the thread's own
   std::function<std::unique_ptr<sys::Connection>(int)> connect_;
+  std::function<std::unique_ptr<sys::Connection>(int)> connect_control_;
+  struct Call {
+    std::unique_ptr<sys::Connection> connection;  // null: none is under way
+    std::unique_ptr<Greeting> greeting;
+    Time called{};
+    Time next_try{};
+  };
+  std::map<int, Call> calls_;  // by rank; the thread's own
   transport::Failure failure_;
   transport::History history_;
   Control control_;
   // The thread's: everything it waits for, and what it waits for between two looks at the pulses.
   std::unique_ptr<sys::Poller> poller_;
   std::unique_ptr<sys::Poller> urgent_;
-  Duration between_looks_{};
+  int watched_ = 0;  // control connections
   Time next_look_{};
   std::atomic<bool> leaving_ = false;
   std::atomic<bool> closed_ = false;  // the doors

@@ -14,6 +14,7 @@
 
 #include "coll/control.h"
 #include "lockstep/log.h"
+#include "tests/sim_cluster/late_connections.h"
 #include "tests/sim_cluster/mesh.h"
 
 namespace lockstep::coll {
@@ -44,6 +45,7 @@ class Controls : public testing::Test {
   void start(int size, sim::LinkOptions links = {.delay = std::chrono::milliseconds(1)},
              std::uint64_t seed = 1) {
     ranks_.clear();
+    late_.reset();
     mesh_.clear();
     network_.reset();
     world_ = std::make_unique<sim::World>(seed);
@@ -59,6 +61,9 @@ class Controls : public testing::Test {
         }
       }
     }
+    late_ = std::make_unique<simulated::LateConnections>(*network_, [this](int number) {
+      return rank(number).running ? rank(number).control.get() : nullptr;
+    });
     set_log_sink([this](LogLevel level, std::string_view text) {
       if (level == LogLevel::warning) warnings_.emplace_back(text);
       if (level == LogLevel::error) errors_.emplace_back(text);
@@ -85,6 +90,7 @@ class Controls : public testing::Test {
       for (auto& r : ranks_) {
         if (!r->running || world_->now() < r->paused_until) continue;
         r->control->poll(world_->now());
+        late_->serve(static_cast<int>(&r - ranks_.data()), world_->now());
         if (!r->failed_at && r->failure.raised()) r->failed_at = world_->now();
       }
       world_->run_for(step_);
@@ -133,6 +139,7 @@ class Controls : public testing::Test {
   std::unique_ptr<sim::World> world_;
   std::unique_ptr<sim::Network> network_;
   simulated::Mesh mesh_;
+  std::unique_ptr<simulated::LateConnections> late_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<std::string> warnings_;
   std::vector<std::string> errors_;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -109,6 +110,17 @@ class Presences : public testing::Test {
       } else {
         setup.network = std::make_unique<sys::PosixNetwork>();
       }
+      const auto door = [directory = directory_.path()](int which) {
+        return fmt::format("unix:{}/door{}", directory, which);
+      };
+      setup.doors.push_back(std::make_unique<Door>(*setup.network, door(rank)));
+      setup.connect_control = [door, rank, its = setup.network.get(), gate = gate_,
+                               calls = calls_](int which) {
+        auto connection = its->connect(door(which));
+        (*calls)[static_cast<std::size_t>(rank)] |= 1U << static_cast<unsigned>(which);
+        gate->notify();
+        return connection;
+      };
       setup.control = std::move(mesh[static_cast<std::size_t>(rank)]);
       setup.timing = timing;
       setup.last_word = last_word;
@@ -135,6 +147,9 @@ class Presences : public testing::Test {
   // The ranks' threads outlive the test.
   std::shared_ptr<std::atomic<Trouble>> troubled_ =
       std::make_shared<std::atomic<Trouble>>(Trouble::none);
+  /// By rank: the ranks that it has called, as bits.
+  std::shared_ptr<std::array<std::atomic<unsigned>, 8>> calls_ =
+      std::make_shared<std::array<std::atomic<unsigned>, 8>>();
   std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
   std::vector<std::shared_ptr<Presence>> presences_;
 };
@@ -188,6 +203,24 @@ TEST_F(Presences, AControlThreadWithoutMemoryNamesItsRank) {
   }
   stop();
   troubled_->store(Trouble::none);
+}
+
+// Rank 1 decides in its place, over connections that the others have opened to it.
+TEST_F(Presences, RanksThatStayConnectToRankZerosSuccessor) {
+  start(6, kNobody);
+  presences_[0]->leave();
+  presences_[3]->leave();
+  // To the lowest that has not left, and over the gap in the ring.
+  const auto have_called = [&] {
+    return (*calls_)[4] == (1U << 1U | 1U << 2U) && (*calls_)[5] == 1U << 1U;
+  };
+  EXPECT_TRUE(gate_->wait(have_called, Deadline::after(5s)));
+  for (const int rank : {1, 2}) EXPECT_EQ((*calls_)[static_cast<std::size_t>(rank)], 0U);
+  presences_[5]->failure().report({ErrorKind::cancelled, Code::cancelled, "enough", {5}});
+  ASSERT_TRUE(all_have_failed(Deadline::after(2s)));
+  for (const auto& presence : presences_) {
+    EXPECT_EQ(presence->failure().cause().message(), "enough");
+  }
 }
 
 }  // namespace

@@ -184,6 +184,43 @@ INSTANTIATE_TEST_SUITE_P(
                            .ranks = 4}),
     name_of);
 
+class Successors : public testing::TestWithParam<Ground> {};
+
+/// Rank 0 has closed its session, and its process has ended. The others have one verdict all the
+/// same, though the two that die were between them in the ring of ranks.
+TEST_P(Successors, A6TwoAreKilledAtOnceAfterRankZeroHasLeft) {
+  ProcessCluster cluster(on(GetParam()));
+  for (int rank = 1; rank < cluster.size(); ++rank) {
+    ASSERT_TRUE(cluster.wait_for(rank, "working", 20s)) << cluster.text(rank);
+  }
+  ASSERT_TRUE(cluster.process(0).wait(Deadline::after(5s)).has_value());
+  for (const int victim : {2, 4}) {
+    ASSERT_TRUE(cluster.process(victim).signal(sys::Signal::kill).ok());
+  }
+  const auto outcomes = cluster.finish(10s);
+  EXPECT_TRUE(outcomes[0].ok()) << outcomes[0].text;
+  std::vector<std::vector<int>> seen;
+  for (const int rank : {1, 3, 5}) {
+    const Outcome& outcome = outcomes[static_cast<std::size_t>(rank)];
+    const auto verdict = verdict_in(outcome.text);
+    ASSERT_TRUE(verdict.has_value()) << outcome.how() << outcome.text;
+    EXPECT_EQ(verdict->kind, "PeerLost");
+    seen.push_back(verdict->culprits);
+  }
+  EXPECT_EQ(seen[0], seen[1]);
+  EXPECT_EQ(seen[0], seen[2]);
+  EXPECT_THAT(seen[0], testing::IsSubsetOf({2, 4}));
+  EXPECT_FALSE(seen[0].empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    On, Successors,
+    testing::Values(
+        Ground{.name = "Slots", .scenario = "leave 0 others", .ranks = 6},
+        Ground{.name = "Tcp", .wire = Wire::tcp, .scenario = "leave 0 others", .ranks = 6},
+        Ground{.name = "Tls", .wire = Wire::tls, .scenario = "leave 0 others", .ranks = 6}),
+    name_of);
+
 class Pause : public testing::TestWithParam<Ground> {};
 
 /// A8: shorter than what counts as dead. Nobody fails, and `work` checks every number.

@@ -372,6 +372,11 @@ void leave(Session& group, int leaver, const std::string& how) {
     subgroup->barrier();
     return;
   }
+  if (how == "others") {
+    Session part = group.split({.color = leaves ? 1 : 0});
+    if (leaves) return say("left");
+    go_on(part);
+  }
   group.barrier();
   if (leaves) return say("left");
   if (how != "message") return group.barrier();

@@ -25,10 +25,11 @@
 //                                     same time, by rank r with r + 1 replicas
 //   mismatch RANK                     that rank asks for another count
 //   described RANK                    the same, and all say in words of their own for what
-//   leave RANK [half | all | message]
+//   leave RANK [half | all | message | others]
 //                                     that rank closes its session early; half: that of a subgroup
 //                                     only; all: that of a subgroup, too, in which the others wait
-//                                     for it; message: the others wait for one of it
+//                                     for it; message: the others wait for one of it; others:
+//                                     they go on in a subgroup without it
 //   part RANK send RANK | part RANK receive RANK
 //                                     the first closes its session of a subgroup of all, in which
 //                                     the second sends it a message, or waits for one of it

@@ -15,6 +15,7 @@
 #include "sim/network.h"
 #include "sim/world.h"
 #include "tests/sim_cluster/censor.h"
+#include "tests/sim_cluster/late_connections.h"
 #include "tests/sim_cluster/mesh.h"
 #include "tests/sim_cluster/node.h"
 #include "transport/memory.h"
@@ -285,6 +286,7 @@ class StreamCluster {
         world_.random().chance(0.5) ? INT_MAX : 1 + static_cast<int>(world_.random().below(4));
     if (world_.random().chance(0.5)) node.poll(*member.link, budget);
     member.control->poll(world_.now());
+    late_.serve(node.rank(), world_.now());
     node.poll(*member.link, budget);
     const int awaited = node.waiting_for();
     if (awaited != kNobody) {
@@ -332,6 +334,7 @@ class StreamCluster {
     member.link.reset();
     data_[rank].clear();
     control_[rank].clear();
+    late_.close(static_cast<int>(rank));
   }
 
   void strike() {
@@ -400,6 +403,10 @@ class StreamCluster {
   Mesh data_;
   Mesh control_;
   std::vector<std::unique_ptr<Member>> members_;
+  LateConnections late_{network_, [this](int rank) {
+                          const Member& member = *members_[static_cast<std::size_t>(rank)];
+                          return member.over ? nullptr : member.control.get();
+                        }};
   Time start_{};
   Time heal_at_ = Time::max();
   bool struck_ = false;
