@@ -25,6 +25,37 @@ std::vector<wire::Standings> Census::news(Time now, Duration patience) {
   return news;
 }
 
+std::vector<int> Census::minority(int one, int other) const {
+  for (const wire::Position& ours : said_[static_cast<std::size_t>(one)]) {
+    for (const wire::Position& theirs : said_[static_cast<std::size_t>(other)]) {
+      const bool same_operation = ours.group == theirs.group && ours.begun == theirs.begun;
+      if (same_operation && ours.request != theirs.request) return minority_at(ours);
+    }
+  }
+  return {};
+}
+
+std::vector<int> Census::minority_at(const wire::Position& operation) const {
+  std::map<std::uint64_t, std::vector<int>> by_request;
+  for (std::size_t rank = 0; rank < said_.size(); ++rank) {
+    for (const wire::Position& position : said_[rank]) {
+      if (position.group != operation.group || position.begun != operation.begun) continue;
+      by_request[position.request].push_back(static_cast<int>(rank));
+    }
+  }
+  std::vector<std::vector<int>> parties;
+  for (auto& [request, ranks] : by_request) parties.push_back(std::move(ranks));
+  std::sort(parties.begin(), parties.end(),
+            [](const auto& a, const auto& b) { return a.size() > b.size(); });
+  if (parties.size() < 2 || parties[0].size() == parties[1].size()) return {};
+  std::vector<int> minority;
+  for (auto party = parties.begin() + 1; party != parties.end(); ++party) {
+    minority.insert(minority.end(), party->begin(), party->end());
+  }
+  std::sort(minority.begin(), minority.end());
+  return minority;
+}
+
 bool Census::is_news(Group& group, Time now, Duration patience) {
   const auto [lowest, highest] =
       std::minmax_element(group.begun.begin(), group.begun.end(),

@@ -26,6 +26,9 @@ class Census {
   /// Groups of which the members have not been told how they stand now: a rank has been behind the
   /// others for so long, or none is any more.
   std::vector<wire::Standings> news(Time now, Duration patience);
+  /// These two are in the same operation of a group and ask for different things: the members that
+  /// ask for something else than most. Empty if that is not known, or if there is no majority.
+  [[nodiscard]] std::vector<int> minority(int one, int other) const;
 
  private:
   struct Group {
@@ -35,6 +38,7 @@ class Census {
     std::uint64_t lowest = UINT64_MAX;  // of them
     Time lowest_since{};
   };
+  [[nodiscard]] std::vector<int> minority_at(const wire::Position& operation) const;
   static bool is_news(Group& group, Time now, Duration patience);
 
   std::vector<std::vector<wire::Position>> said_;  // by rank

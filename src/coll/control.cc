@@ -583,6 +583,25 @@ bool Control::is_undecided(const Status& cause) const noexcept {
 }
 
 Status Control::with_all_requests(const Status& cause) const {
+  const int one = cause.culprits().front();
+  const int other = cause.culprits().back();
+  if (const Status whole = with_latest_requests(cause);
+      whole.culprits().size() < cause.culprits().size()) {
+    return whole;
+  }
+  // Of a subgroup's operations the hub knows who asks for the same.
+  const std::vector<int> minority = census_.minority(one, other);
+  const auto is_one_of_them = [&](int rank) {
+    return std::find(minority.begin(), minority.end(), rank) != minority.end();
+  };
+  if (is_one_of_them(one) == is_one_of_them(other)) return cause;
+  return {cause.kind(), cause.code(),
+          fmt::format("{}\nmost ranks of the group have asked for the same as rank {}",
+                      cause.message(), is_one_of_them(one) ? other : one),
+          minority};
+}
+
+Status Control::with_latest_requests(const Status& cause) const {
   std::vector<std::optional<wire::Descriptor>> latest = latest_;
   latest[static_cast<std::size_t>(rank_)] = history_->latest().descriptor;
   const auto of = [&](int rank) -> const auto& { return latest[static_cast<std::size_t>(rank)]; };
@@ -594,8 +613,7 @@ Status Control::with_all_requests(const Status& cause) const {
   for (auto& request : latest) {
     if (request && request->sequence != sequence) request.reset();
   }
-  const Status whole = transport::mismatch(sequence, latest);
-  return whole.culprits().size() < cause.culprits().size() ? whole : cause;
+  return transport::mismatch(sequence, latest);
 }
 
 void Control::conclude(const wire::Abort& verdict, const Peer* from) {

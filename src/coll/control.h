@@ -195,6 +195,8 @@ class Control {
   [[nodiscard]] bool is_undecided(const Status& cause) const noexcept;
   /// The same disagreement with the requests of all ranks that are at it, if those blame fewer.
   [[nodiscard]] Status with_all_requests(const Status& cause) const;
+  /// If it is about the last operation of all ranks.
+  [[nodiscard]] Status with_latest_requests(const Status& cause) const;
   void conclude(const wire::Abort& verdict, const Peer* from);
   void send_pulses(Time now);
   void tell_standings(Time now);

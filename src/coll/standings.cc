@@ -7,7 +7,7 @@
 namespace lockstep::coll {
 
 Standings::Counter Standings::enter(std::uint64_t group) {
-  auto counter = std::make_shared<std::atomic<std::uint64_t>>(0);
+  auto counter = std::make_shared<transport::Begun>();
   const MutexLock lock(mutex_);
   groups_[group].begun = counter;
   return counter;
@@ -24,10 +24,10 @@ std::vector<wire::Position> Standings::positions() {
       each = groups_.erase(each);
       continue;
     }
-    const std::uint64_t begun = counter->load(std::memory_order_relaxed);
+    const std::uint64_t begun = counter->sequence();
     if (begun != group.seen || group.moved == 0) group.moved = looks_;
     group.seen = begun;
-    by_age.emplace_back(looks_ - group.moved, wire::Position{id, begun});
+    by_age.emplace_back(looks_ - group.moved, wire::Position{id, begun, counter->request()});
     ++each;
   }
   std::stable_sort(by_age.begin(), by_age.end(),

@@ -7,20 +7,20 @@
 // Any thread, but for positions(): one.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <vector>
 
 #include "base/mutex.h"
+#include "transport/begun.h"
 #include "wire/frame.h"
 
 namespace lockstep::coll {
 
 class Standings {
  public:
-  using Counter = std::shared_ptr<std::atomic<std::uint64_t>>;
+  using Counter = std::shared_ptr<transport::Begun>;
 
   /// Where the group's link says which operation it has begun last; this rank is in the group for
   /// as long as somebody holds it.
@@ -42,7 +42,7 @@ class Standings {
   static constexpr std::size_t kMost = 16;
 
   struct Group {
-    std::weak_ptr<std::atomic<std::uint64_t>> begun;
+    std::weak_ptr<transport::Begun> begun;
     std::uint64_t seen = 0;
     std::uint64_t moved = 0;          // the look that saw it move last; 0: none yet
     std::vector<std::uint64_t> told;  // by rank of the generation

@@ -108,7 +108,7 @@ int StreamLink::begin(const wire::Descriptor& descriptor, const Exposure& /*mine
   sequence_ = descriptor.sequence;
   fingerprint_ = wire::fingerprint(descriptor);
   history_->add(descriptor);
-  if (begun_) begun_->store(sequence_, std::memory_order_relaxed);
+  if (begun_) begun_->set(sequence_, fingerprint_);
   return kNobody;
 }
 

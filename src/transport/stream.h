@@ -40,6 +40,7 @@
 #include "base/clock.h"
 #include "base/gate.h"
 #include "sys/net.h"
+#include "transport/begun.h"
 #include "transport/failure.h"
 #include "transport/history.h"
 #include "transport/link.h"
@@ -68,7 +69,7 @@ class StreamLink final : public Link {
     /// Ranks that have not begun the operation that this one is in, as far as is known.
     std::function<std::vector<int>(std::uint64_t sequence)> late = {};
     /// Where the link says which operation it has begun last; null: nobody wants to know.
-    std::shared_ptr<std::atomic<std::uint64_t>> begun = {};
+    std::shared_ptr<Begun> begun = {};
     /// Tells the others that this rank takes no part in operations from `next` on.
     std::function<void(std::uint64_t next)> leave = {};
     /// How long a rank may seem well after the data connection to it broke.
@@ -167,7 +168,7 @@ class StreamLink final : public Link {
   std::function<Status(int, const wire::Descriptor&, bool)> gone_;
   std::function<bool(int)> has_left_;
   std::function<std::vector<int>(std::uint64_t)> late_;
-  std::shared_ptr<std::atomic<std::uint64_t>> begun_;
+  std::shared_ptr<Begun> begun_;
   std::function<void(std::uint64_t)> leave_;
   Duration path_patience_;
   Time looked_{};  // for losses

@@ -88,10 +88,12 @@ struct Departure {
 
 inline constexpr std::uint64_t kAllGroups = UINT64_MAX;
 
-/// The operation of a group that the sender has begun last; 0: none yet.
+/// The operation of a group that the sender has begun last, 0: none yet; and the fingerprint of what
+/// it asks for.
 struct Position {
   std::uint64_t group = 0;
   std::uint64_t begun = 0;
+  std::uint64_t request = 0;
   friend bool operator==(const Position&, const Position&) = default;
 };
 

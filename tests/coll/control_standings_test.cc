@@ -23,8 +23,9 @@ class Waits : public Controls {
   void enter(std::uint64_t group, const std::vector<int>& members) {
     for (const int r : members) counters_[{group, r}] = rank(r).control->enter_group(group);
   }
-  void begin(std::uint64_t group, const std::vector<int>& members, std::uint64_t sequence) {
-    for (const int r : members) *counters_.at({group, r}) = sequence;
+  void begin(std::uint64_t group, const std::vector<int>& members, std::uint64_t sequence,
+             std::uint64_t request = 0) {
+    for (const int r : members) counters_.at({group, r})->set(sequence, request);
   }
   void leave(std::uint64_t group, int r) { counters_.erase({group, r}); }
   std::vector<int> late(int r, std::uint64_t group, std::uint64_t sequence) {
@@ -112,13 +113,49 @@ TEST_F(Waits, ARankThatMovesOnSlowlyKeepsNobodyWaiting) {
   expect_no_failure();
 }
 
+// As in shared memory, where the members see each other's requests.
+TEST_F(Waits, B2TheMinorityOfASubgroupIsBlamed) {
+  for (const std::vector<int>& odd : {std::vector<int>{4}, {1}, {2, 6}}) {
+    start(7);
+    enter(kWorld, {0, 1, 2, 3, 4, 5, 6});
+    enter(kGroup, {1, 2, 3, 4, 6});
+    run(500ms);
+    begin(kWorld, {0, 1, 2, 3, 4, 5, 6}, 2);
+    begin(kGroup, {1, 2, 3, 4, 6}, 9, 1111);
+    begin(kGroup, odd, 9, 2222);
+    // The two that have met.
+    const std::vector<int> both = {std::min(3, odd.front()), std::max(3, odd.front())};
+    for (const int r : both) {
+      rank(r).failure.report(
+          {ErrorKind::mismatch, Code::invalid_argument, "the ranks disagree", both});
+    }
+    run(500ms);
+    const Status why = verdict({});
+    EXPECT_EQ(why.kind(), ErrorKind::mismatch);
+    EXPECT_EQ(why.culprits(), odd);
+    EXPECT_THAT(why.message(), testing::HasSubstr("the same as rank 3"));
+  }
+}
+
+TEST_F(Waits, WithoutAMajorityBothAreBlamed) {
+  start(4);
+  enter(kGroup, {0, 1, 2, 3});
+  run(500ms);
+  begin(kGroup, {0, 1}, 9, 1111);
+  begin(kGroup, {2, 3}, 9, 2222);
+  rank(1).failure.report(
+      {ErrorKind::mismatch, Code::invalid_argument, "the ranks disagree", {1, 2}});
+  run(500ms);
+  EXPECT_THAT(verdict({}).culprits(), ElementsAre(1, 2));
+}
+
 TEST(StandingsOf, TooManyGroupsAreThoseThatMovedLast) {
   Standings standings;
   std::vector<Standings::Counter> counters;
   for (std::uint64_t group = 0; group < 40; ++group) counters.push_back(standings.enter(group));
   EXPECT_EQ(standings.positions().size(), 16U);
   for (std::uint64_t look = 1; look < 50; ++look) {
-    for (std::size_t group = 20; group < 36; ++group) *counters[group] = look;
+    for (std::size_t group = 20; group < 36; ++group) counters[group]->set(look, 0);
     const auto positions = standings.positions();
     ASSERT_EQ(positions.size(), 16U);
     for (std::size_t i = 0; i < 16; ++i) {
@@ -126,7 +163,7 @@ TEST(StandingsOf, TooManyGroupsAreThoseThatMovedLast) {
     }
   }
   // Time does not bring back those that stand still.
-  *counters[0] = 7;
+  counters[0]->set(7, 0);
   for (int look = 0; look < 30; ++look) {
     EXPECT_EQ(standings.positions().front(), (wire::Position{.group = 0, .begun = 7}));
   }

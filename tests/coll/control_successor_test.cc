@@ -136,8 +136,8 @@ TEST_F(Successors, TheSuccessorSaysWhoKeepsTheOthersWaiting) {
   counters[0].reset();
   leave({0}, 800ms);
   run(500ms);
-  for (const std::size_t r : {1U, 2U, 4U, 5U}) *counters[r] = 5;
-  *counters[3] = 4;
+  for (const std::size_t r : {1U, 2U, 4U, 5U}) counters[r]->set(5, 0);
+  counters[3]->set(4, 0);
   run(500ms);
   for (const int r : {1, 2, 4, 5}) EXPECT_THAT(rank(r).control->late(77, 5), ElementsAre(3)) << r;
 }

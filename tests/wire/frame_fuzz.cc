@@ -37,7 +37,7 @@ std::uint32_t length_for(FrameType type, std::uint32_t any) {
     case FrameType::standings:
       return 8 * (1 + any % 512);
     case FrameType::positions:
-      return 16 * (any % 257);
+      return static_cast<std::uint32_t>(sizeof(Position)) * (any % 171);
     case FrameType::data:
     case FrameType::abort:
     case FrameType::notice:
@@ -106,7 +106,7 @@ void look_at(const FrameReader& reader) {
       if (reader.standings().begun.size() != reader.payload().size() / 8 - 1) std::abort();
       break;
     case FrameType::positions:
-      if (reader.positions().size() != reader.payload().size() / 16) std::abort();
+      if (reader.positions().size() != reader.payload().size() / sizeof(Position)) std::abort();
       break;
     case FrameType::data:
     case FrameType::notice:
