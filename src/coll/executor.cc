@@ -58,7 +58,7 @@ Status Executor::run(const Call& call, std::uint64_t ticket, Deadline deadline) 
   const bool in_time = turnstile_.wait(ticket, deadline);
   if (!in_time) {
     end_.fail(not_started(call, ticket + 1));
-    // Whoever is before us returns once the generation has failed.
+    // The calls before this one return once the generation has failed.
     if (!turnstile_.wait(ticket, Deadline::after(transport::kVerdictPatience))) {
       end_.settle_alone();
     }
@@ -93,7 +93,7 @@ Status Executor::not_started(const Call& call, std::uint64_t sequence) const noe
 
 bool Executor::finish(Deadline deadline) noexcept { return turnstile_.wait_until_idle(deadline); }
 
-// After a failure was reported, no operation may begin: it would meet what the failed one has left
+// After a failure was reported, no operation may begin. It would meet what the failed one has left
 // in the link, which lies in the memory of a caller that has thrown.
 void Executor::have_verdict() noexcept {
   if (!end_.failed()) end_.await_verdict();

@@ -145,7 +145,7 @@ std::byte* BoardLink::slot(int peer) {
   return slot_ <= Desk::kWithFlag ? there.with_flag.data() : there.behind.data();
 }
 
-// Either this rank sees here that it may not, or whoever has failed sees it in quiesce().
+// Either this rank sees here that it may not, or the rank that has failed sees it in quiesce().
 bool BoardLink::enter() noexcept {
   own().touching.store(true);
   if (may_touch()) return true;
