@@ -253,7 +253,6 @@ int scale(const Settings& settings) {
                                               static_cast<std::uint64_t>(*std::max_element(
                                                   settings.sizes.begin(), settings.sizes.end())));
   for (const int ranks : settings.sizes) {
-    double idle = 0;
     for (const Wire wire : {Wire::local, Wire::tls}) {
       fmt::print("{} ranks, {}:\n", ranks, wire == Wire::local ? "shared memory" : "a key and TLS");
       std::fflush(stdout);
@@ -267,10 +266,11 @@ int scale(const Settings& settings) {
       wanted.push_back({fmt::format("scale_join_{}{}", ranks, key ? "_key" : ""), bound,
                         figures.join_s,
                         fmt::format("{:.2f} s of {:.0f} s", figures.join_s, bound)});
-      idle = std::max(idle, figures.idle_percent_0);
+      wanted.push_back({fmt::format("scale_idle_{}{}", ranks, key ? "_key" : ""), kIdlePercent,
+                        figures.idle_percent_0,
+                        fmt::format("rank 0 {:.2f} % of a core, of {:.0f} %",
+                                    figures.idle_percent_0, kIdlePercent)});
     }
-    wanted.push_back({fmt::format("scale_idle_{}", ranks), kIdlePercent, idle,
-                      fmt::format("rank 0 {:.2f} % of a core, of {:.0f} %", idle, kIdlePercent)});
   }
   const LargestPlan plan = largest_plan();
   fmt::print("plans of {} ranks: built in up to {:.1f} ms ({}), up to {} bytes ({})\n", kPlanRanks,
