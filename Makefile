@@ -134,7 +134,7 @@ check-layers: ## Does every layer include only the layers below it?
 	@cmake -DROOT="$(CURDIR)" -P cmake/check_layers.cmake
 
 # What a stranger's bytes meet first; a quarter of a minute each.
-HANDSHAKE_FUZZERS := frame hello door tls_greeting
+HANDSHAKE_FUZZERS := frame hello members door tls_greeting
 check-fuzz: build/fuzz/build.ninja ## Fuzz frames and handshakes for a minute
 	$(call CMAKE_BUILD,fuzz) --target $(addprefix fuzz_,$(HANDSHAKE_FUZZERS))
 	@LOCKSTEP_FUZZ_SECONDS=15 scripts/run-fuzz build/fuzz $(HANDSHAKE_FUZZERS)

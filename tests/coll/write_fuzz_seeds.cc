@@ -1,7 +1,7 @@
 // Writes the seeds of the fuzz targets whose input is ours: whole and broken frames, Hellos and
 // greetings, from the encoders themselves. To be run again when the wire format changes:
 //
-//   write_fuzz_seeds tests        writes tests/*/corpus/{frame,hello,door,tls_greeting}
+//   write_fuzz_seeds tests        writes tests/*/corpus/{frame,hello,members,door,tls_greeting}
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include "tests/coll/memory_callers.h"
 #include "transport/tls.h"
 #include "wire/abort.h"
+#include "wire/members.h"
 
 namespace lockstep::coll {
 namespace {
@@ -102,6 +103,24 @@ void write_frames(const std::string& tests) {
   seeds.add("cut-off", {63}, first_of(good_greeting(), 100));
 }
 
+/// What follows the good row that the target begins with.
+void write_members(const std::string& tests) {
+  const Seeds seeds(tests, "wire", "members");
+  std::vector<wire::Hello> rows(4);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i].rank = static_cast<std::int32_t>(i);
+    rows[i].size = 4;
+    rows[i].incarnation = i * 0x9E3779B97F4A7C15;
+    rows[i].set_host_name("node");
+    rows[i].set_address(fmt::format("10.0.0.{}:4000", i));
+  }
+  const Bytes all = wire::encode_members(rows).front();
+  seeds.add("four-rows", {}, all);
+  seeds.add("cut-off", {}, first_of(all, all.size() - 3));
+  seeds.add("as-before", {}, Bytes(3));
+  seeds.add("beyond-the-row", {1, 255, 40}, Bytes(40));
+}
+
 void write_hellos(const std::string& tests) {
   const Seeds seeds(tests, "wire", "hello");
   const Bytes greeting = good_greeting();
@@ -179,6 +198,7 @@ int main(int argc, char** argv) {
   using namespace lockstep::coll;
   write_frames(argv[1]);
   write_hellos(argv[1]);
+  write_members(argv[1]);
   write_doors(argv[1]);
   write_tls_greetings(argv[1]);
   return 0;
