@@ -243,6 +243,8 @@ TEST_P(Joining, B11OtherOptions) {
 /// Two processes for one place: the second cannot have the address.
 TEST_P(Joining, ARankTwice) {
   ClusterOptions options{.ranks = 3, .wire = GetParam()};
+  // The first one must have called rank 0, also on a busy machine.
+  options.environment = {"TEST_JOIN_MS=2500"};
   options.environment_of[2] = {"LOCKSTEP_RANK=1", "LOCKSTEP_HOST="};
   if (GetParam() != Wire::local) options.environment_of[2][1] = "LOCKSTEP_HOST=host1";
   const auto outcomes = join(options);
