@@ -105,7 +105,7 @@ TEST(Placement, TfConfigWithoutClusterIsOneRank) {
   EXPECT_EQ(place({{"TF_CONFIG", "{}"}}), Placement());
   const Logged logged;
   EXPECT_EQ(place({{"TF_CONFIG", R"({"task": {"type": "worker", "index": 0}})"}}), Placement());
-  EXPECT_THAT(logged.lines, ElementsAre(HasSubstr("no \"cluster\"")));
+  EXPECT_THAT(logged.lines(), ElementsAre(HasSubstr("no \"cluster\"")));
   // Others may know more.
   EXPECT_EQ(place(with(kTorchrun, {{"TF_CONFIG", "{}"}})).source, "torchrun");
 }
@@ -146,9 +146,10 @@ TEST(Placement, PrecedenceAndOneWarningAboutOthers) {
     EXPECT_EQ(placement.source, source);
     EXPECT_EQ(placement.rank, rank);
     if (warning.empty()) {
-      EXPECT_THAT(logged.lines, IsEmpty());
+      EXPECT_THAT(logged.lines(), IsEmpty());
     } else {
-      EXPECT_THAT(logged.lines, ElementsAre(AllOf(HasSubstr("by " + source), HasSubstr(warning))));
+      EXPECT_THAT(logged.lines(),
+                  ElementsAre(AllOf(HasSubstr("by " + source), HasSubstr(warning))));
     }
   };
   expect(kSlurm, "Slurm", 5, "");
@@ -163,7 +164,7 @@ TEST(Placement, ContradictionsInRankOrInSizeAlone) {
   const auto warning = [](const char* rank, const char* size) {
     const Logged logged;
     place(with(kOwn, {{"RANK", rank}, {"WORLD_SIZE", size}}));
-    return logged.lines;
+    return logged.lines();
   };
   EXPECT_THAT(warning("0", "2"), ElementsAre(HasSubstr("torchrun says rank 0 of 2")));
   EXPECT_THAT(warning("1", "3"), ElementsAre(HasSubstr("torchrun says rank 1 of 3")));
@@ -175,7 +176,7 @@ TEST(Placement, OthersThatAgreeOrCannotBeReadAreNoMatter) {
   EXPECT_EQ(place(with(kOwn, {{"RANK", "1"}, {"WORLD_SIZE", "2"}})).rank, 1);
   EXPECT_EQ(place(with(kOwn, {{"RANK", "x"}, {"WORLD_SIZE", "2"}, {"PMI_RANK", "x"}})).rank, 1);
   EXPECT_EQ(place({{"RANK", "1"}}), Placement());  // somebody else's RANK
-  EXPECT_THAT(logged.lines, IsEmpty());
+  EXPECT_THAT(logged.lines(), IsEmpty());
 }
 
 TEST(Placement, SlurmKnowsTheAddressesOfMpiRanks) {
@@ -193,7 +194,7 @@ TEST(Placement, ABatchScriptIsAlone) {
                    {"SLURM_NODELIST", "n[1-2]"},
                    {"SLURM_TASKS_PER_NODE", "4(x2)"}}),
             Placement());
-  EXPECT_THAT(logged.lines, ElementsAre(AllOf(HasSubstr("8 tasks"), HasSubstr("srun"))));
+  EXPECT_THAT(logged.lines(), ElementsAre(AllOf(HasSubstr("8 tasks"), HasSubstr("srun"))));
 }
 
 TEST(Placement, OfAResolver) {

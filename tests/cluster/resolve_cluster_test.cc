@@ -48,7 +48,7 @@ TEST(ResolveCluster, NothingIsAnEmptyCluster) {
   EXPECT_EQ(found.resolver->task_type(), std::nullopt);
   EXPECT_EQ(found.found_in, FoundIn());
   EXPECT_THAT(found.ignored, IsEmpty());
-  EXPECT_THAT(logged.lines, ElementsAre("this process is alone"));
+  EXPECT_THAT(logged.lines(), ElementsAre("this process is alone"));
 }
 
 TEST(ResolveCluster, EachSourceSaysWhereItsFactsStand) {
@@ -85,7 +85,7 @@ TEST(ResolveCluster, OthersAreListedInOrder) {
   EXPECT_THAT(found.ignored, ElementsAre(IgnoredCluster{"LOCKSTEP_ADDRESSES", same},
                                          IgnoredCluster{"torchrun", "says rank 3 of 4"},
                                          IgnoredCluster{"Slurm", same}));
-  EXPECT_THAT(logged.lines,
+  EXPECT_THAT(logged.lines(),
               ElementsAre("this is rank 1 of 2 by TF_CONFIG; ignored: LOCKSTEP_ADDRESSES " + same +
                           ", torchrun says rank 3 of 4, Slurm " + same));
 }
@@ -111,8 +111,8 @@ TEST(ResolveCluster, TfConfigLeavesItsOwnClusterToTheLauncher) {
         ElementsAre(IgnoredCluster{
             "TF_CONFIG", "says the same as LOCKSTEP_ADDRESSES, which knows more about the ranks"}));
   }
-  EXPECT_THAT(logged.lines[0], HasSubstr("this is rank 1 of 2 by LOCKSTEP_ADDRESSES; ignored: "
-                                         "TF_CONFIG says the same as LOCKSTEP_ADDRESSES"));
+  EXPECT_THAT(logged.lines()[0], HasSubstr("this is rank 1 of 2 by LOCKSTEP_ADDRESSES; ignored: "
+                                           "TF_CONFIG says the same as LOCKSTEP_ADDRESSES"));
 }
 
 TEST(ResolveCluster, TfConfigThatSaysSomethingElseGoesBeforeTheLauncher) {
@@ -127,7 +127,7 @@ TEST(ResolveCluster, TfConfigThatSaysSomethingElseGoesBeforeTheLauncher) {
        }) {
     EXPECT_EQ(resolved(other).resolver->source(), "TF_CONFIG");
   }
-  EXPECT_THAT(logged.lines,
+  EXPECT_THAT(logged.lines(),
               ElementsAre("this is rank 0 of 2 by TF_CONFIG; ignored: LOCKSTEP_ADDRESSES says rank "
                           "1 of 2",
                           "this is rank 1 of 3 by TF_CONFIG; ignored: LOCKSTEP_ADDRESSES says rank "
@@ -137,9 +137,9 @@ TEST(ResolveCluster, TfConfigThatSaysSomethingElseGoesBeforeTheLauncher) {
 TEST(ResolveCluster, OnlyAContradictionIsAWarning) {
   const Logged logged;
   resolved(with(kOwn, kSlurm));
-  EXPECT_THAT(logged.lines, IsEmpty());
+  EXPECT_THAT(logged.lines(), IsEmpty());
   resolved(with(kOwn, kTorchrun));
-  EXPECT_THAT(logged.lines, ElementsAre(HasSubstr("torchrun says rank 3 of 4")));
+  EXPECT_THAT(logged.lines(), ElementsAre(HasSubstr("torchrun says rank 3 of 4")));
 }
 
 TEST(ResolveCluster, OnesThatCannotBeReadAreNamed) {
@@ -151,7 +151,7 @@ TEST(ResolveCluster, OnesThatCannotBeReadAreNamed) {
                         testing::Field(&IgnoredCluster::reason,
                                        HasSubstr("gives no rank (LOCKSTEP_ADDRESSES is not set"))),
                   testing::Field(&IgnoredCluster::reason, HasSubstr("RANK, byte 0"))));
-  EXPECT_THAT(logged.lines, ElementsAre(HasSubstr("ignored: LOCKSTEP_ADDRESSES gives no rank")));
+  EXPECT_THAT(logged.lines(), ElementsAre(HasSubstr("ignored: LOCKSTEP_ADDRESSES gives no rank")));
 }
 
 TEST(ResolveCluster, VariablesThatDescribeNothingAreNamed) {
@@ -169,9 +169,9 @@ TEST(ResolveCluster, ABatchScriptMattersOnlyIfNothingElseIsThere) {
       {"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_NODELIST", "n"}};
   const Logged logged;
   EXPECT_THAT(resolved(with(kOwn, batch)).ignored, ElementsAre(testing::_));
-  EXPECT_THAT(logged.lines, IsEmpty());
+  EXPECT_THAT(logged.lines(), IsEmpty());
   resolved(batch);
-  EXPECT_THAT(logged.lines, ElementsAre(HasSubstr("start it with srun")));
+  EXPECT_THAT(logged.lines(), ElementsAre(HasSubstr("start it with srun")));
 }
 
 TEST(ResolveCluster, MpiRanksOfSlurmAreSlurms) {
@@ -185,8 +185,9 @@ TEST(ResolveCluster, AParameterServerIsATaskAndNoRank) {
   const AllLogged logged;
   const ResolvedCluster found = resolved(with(kPs, kTorchrun));
   EXPECT_EQ(found.resolver->task_type(), "ps");
-  EXPECT_THAT(logged.lines, ElementsAre("the cluster is that of TF_CONFIG; ignored: torchrun says "
-                                        "rank 3 of 4"));
+  EXPECT_THAT(logged.lines(),
+              ElementsAre("the cluster is that of TF_CONFIG; ignored: torchrun says "
+                          "rank 3 of 4"));
   EXPECT_THROW(cluster::from_environment(view_of(kPs)), ConfigError);
 }
 
@@ -197,7 +198,7 @@ TEST(ResolveCluster, AGivenResolverGoesBeforeAll) {
       view_of(with(with(kOwn, kOpenMpi), {{"TF_CONFIG", "nonsense"}})));
   EXPECT_EQ(found.resolver->source(), "SimpleClusterResolver");
   EXPECT_EQ(found.found_in.cluster, "SimpleClusterResolver");
-  EXPECT_THAT(logged.lines,
+  EXPECT_THAT(logged.lines(),
               ElementsAre(AllOf(HasSubstr("this is rank 0 of 2 by SimpleClusterResolver"),
                                 HasSubstr("LOCKSTEP_ADDRESSES says rank 1 of 2"),
                                 HasSubstr("Open MPI says the same rank and size"))));

@@ -111,7 +111,7 @@ TEST(TfConfigResolver, Case102IndexIsWhatPythonsIntTakes) {
   EXPECT_EQ(index_of("1.0"), 1);
   EXPECT_EQ(index_of("1.9"), 1);
   EXPECT_EQ(index_of("1e0"), 1);
-  EXPECT_THAT(logged.lines, ElementsAre(HasSubstr("1.0"), HasSubstr("1.9"), HasSubstr("1e0")));
+  EXPECT_THAT(logged.lines(), ElementsAre(HasSubstr("1.0"), HasSubstr("1.9"), HasSubstr("1e0")));
 }
 
 TEST(TfConfigResolver, OtherIndicesAreRefused) {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.h"
 #include "lockstep/cluster_resolver.h"
 #include "lockstep/error.h"
 #include "lockstep/log.h"
@@ -55,13 +56,19 @@ std::string message_of(Call call) {
 class Logged {
  public:
   Logged() {
-    set_log_sink([this](LogLevel, std::string_view text) { lines.emplace_back(text); });
+    set_log_sink([this](LogLevel, std::string_view text) { lines_.emplace_back(text); });
   }
   ~Logged() { set_log_sink({}); }
   Logged(const Logged&) = delete;
   Logged& operator=(const Logged&) = delete;
 
-  std::vector<std::string> lines;
+  [[nodiscard]] const std::vector<std::string>& lines() const {
+    flush_log();
+    return lines_;
+  }
+
+ private:
+  std::vector<std::string> lines_;
 };
 
 }  // namespace lockstep

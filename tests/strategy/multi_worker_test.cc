@@ -341,8 +341,9 @@ TEST(MultiWorker, AnotherSeedThanTheChiefsIsAWarning) {
     const std::array<std::optional<std::uint64_t>, 3> seeds = {7, 8, {}};
     make(group, seeds[static_cast<std::size_t>(group.rank())]);
   });
-  EXPECT_THAT(logged.lines, Contains(HasSubstr("worker 1 was given the seed 8, the chief has 7")));
-  EXPECT_THAT(logged.lines, Not(Contains(HasSubstr("worker 2 was given"))));
+  EXPECT_THAT(logged.lines(),
+              Contains(HasSubstr("worker 1 was given the seed 8, the chief has 7")));
+  EXPECT_THAT(logged.lines(), Not(Contains(HasSubstr("worker 2 was given"))));
 }
 
 TEST(MultiWorker, OtherNumbersOfDevicesAreRefused) {

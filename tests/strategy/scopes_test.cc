@@ -93,7 +93,7 @@ TEST(Scopes, DestroyedOnAnotherThreadEndOnTheirOwn) {
     alone.reset();
     expect_outside();
   });
-  EXPECT_THAT(logged.lines, ElementsAre(HasSubstr("a scope was entered on another thread")));
+  EXPECT_THAT(logged.lines(), ElementsAre(HasSubstr("a scope was entered on another thread")));
   expect_outside();
   auto outer = std::make_unique<NameScope>("a");
   auto middle = std::make_unique<NameScope>("b");
@@ -112,7 +112,7 @@ TEST(Scopes, DestroyedOnAnotherThreadEndOnTheirOwn) {
   });
   EXPECT_EQ(scoped_name("x"), "x");
   expect_outside();
-  EXPECT_EQ(logged.lines.size(), 3U);
+  EXPECT_EQ(logged.lines().size(), 3U);
   // A thread that is over has nothing to end.
   std::unique_ptr<Scope> left;
   on_another_thread([&] { left = std::make_unique<Scope>(strategy.scope()); });
@@ -128,8 +128,8 @@ TEST(Scopes, DestroyedOutOfOrderLeaveTheThreadRight) {
     auto outer = std::make_unique<DeviceScope>("CPU:0");
     auto inner = std::make_unique<DeviceScope>("CPU:1");
     outer.reset();
-    EXPECT_THAT(logged.lines, ElementsAre(AllOf(HasSubstr("DeviceScope(\"CPU:0\") is not"),
-                                                HasSubstr("DeviceScope(\"CPU:1\") was"))));
+    EXPECT_THAT(logged.lines(), ElementsAre(AllOf(HasSubstr("DeviceScope(\"CPU:0\") is not"),
+                                                  HasSubstr("DeviceScope(\"CPU:1\") was"))));
     EXPECT_EQ(current_device(), Device("CPU:1").str());
     inner.reset();
     expect_outside();
@@ -201,7 +201,7 @@ TEST(Scopes, DestroyedInAStepFunctionLeaveTheCallersThreadRight) {
     }
     EXPECT_EQ(get_replica_context(), &replica);
   });
-  EXPECT_THAT(logged.lines,
+  EXPECT_THAT(logged.lines(),
               ElementsAre(HasSubstr("NameScope(\"a\")"), HasSubstr("scope() of MirroredStrategy")));
   expect_outside();
   leaked.reset();

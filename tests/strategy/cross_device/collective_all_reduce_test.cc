@@ -452,8 +452,8 @@ TEST_F(CollectiveTest, EnginesThatAreNotBuilt) {
                 }
               },
               {.implementation = "nccl"});
-  EXPECT_THAT(log, ::testing::SizeIs(2));  // one a worker
-  EXPECT_THAT(log, Each(AllOf(HasSubstr("nccl"), HasSubstr("host"))));
+  EXPECT_THAT(log(), ::testing::SizeIs(2));  // one a worker
+  EXPECT_THAT(log(), Each(AllOf(HasSubstr("nccl"), HasSubstr("host"))));
 }
 
 // Two threads of each worker: whoever comes first, a call's operations stay together. All calls are

@@ -437,7 +437,7 @@ TEST_F(AllReduceOpsTest, WithoutNcclThereIsOneLineInTheLog) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_THAT(numbers(ops.reduce(ReduceOp::sum, value, value)[1]), ElementsAre(2, 2));
   }
-  EXPECT_THAT(log, ElementsAre(AllOf(HasSubstr("nccl"), HasSubstr("ReductionToOneDevice"))));
+  EXPECT_THAT(log(), ElementsAre(AllOf(HasSubstr("nccl"), HasSubstr("ReductionToOneDevice"))));
 }
 
 TEST_F(AllReduceOpsTest, DestinationsInAnotherOrder) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "../fixtures.h"
+#include "base/log.h"
 
 namespace lockstep {
 
@@ -30,11 +31,18 @@ class LoggedTest : public ::testing::Test {
  protected:
   void SetUp() override {
     set_log_sink([this](LogLevel level, std::string_view text) {
-      if (level >= LogLevel::warning) log.emplace_back(text);
+      if (level >= LogLevel::warning) log_.emplace_back(text);
     });
   }
   void TearDown() override { set_log_sink({}); }
-  std::vector<std::string> log;
+  /// What was written so far.
+  const std::vector<std::string>& log() {
+    flush_log();
+    return log_;
+  }
+
+ private:
+  std::vector<std::string> log_;
 };
 
 }  // namespace lockstep
