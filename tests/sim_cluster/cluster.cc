@@ -233,7 +233,14 @@ class StreamCluster {
                          .survivor = !(victim && (schedule_.fault == Fault::kill ||
                                                   schedule_.fault == Fault::silence))});
     }
-    if (outcome.problem.empty()) outcome.problem = judge(schedule_, endings, outcome);
+    const bool some_left = std::any_of(members_.begin(), members_.end(),
+                                       [](const auto& member) { return member->said_goodbye; });
+    outcome.known = outcome.hung &&
+                    known_hang({.in_silence = is_silent(schedule_.fault), .some_left = some_left});
+    if (outcome.known) outcome.problem.clear();
+    if (outcome.problem.empty() && !outcome.hung) {
+      outcome.problem = judge(schedule_, endings, outcome);
+    }
     return outcome;
   }
 

@@ -53,20 +53,24 @@ struct Tally {
   long operations = 0;
   int failures = 0;
   int hangs = 0;
+  int known = 0;
   double simulated_seconds = 0;
 
   void add(const Outcome& outcome) {
     ++schedules;
     operations += outcome.operations;
     failures += outcome.problem.empty() ? 0 : 1;
-    hangs += outcome.hung ? 1 : 0;
+    hangs += outcome.hung && !outcome.known ? 1 : 0;
+    known += outcome.known ? 1 : 0;
     simulated_seconds += std::chrono::duration<double>(outcome.simulated).count();
   }
   template <class Fault>
   void print(const char* what, const std::string& more) const {
     if (schedules == 0) return;
-    fmt::print("{} schedules of {}{}, {} operations, {} failures, {} hangs, {:.0f} s simulated\n",
-               schedules, what, more, operations, failures, hangs, simulated_seconds);
+    fmt::print(
+        "{} schedules of {}{}, {} operations, {} failures, {} hangs ({} known), {:.0f} s "
+        "simulated\n",
+        schedules, what, more, operations, failures, hangs, known, simulated_seconds);
     for (std::size_t i = 0; i < faults; ++i) {
       fmt::print("  {:<12}{:>7} schedules {:>7} struck {:>7} ended the generation\n",
                  to_string(static_cast<Fault>(i)), by_fault[i].schedules, by_fault[i].struck,

@@ -44,7 +44,7 @@ class ProcessCluster {
     const int ranks = schedule.program.ranks;
     for (int rank = 0; rank < ranks; ++rank) {
       auto& member = *members_.emplace_back(std::make_unique<Member>(schedule.program, rank));
-      scheduler_.spawn(host(rank), "main", [this, &member] { live(member); });
+      scheduler_.spawn(spec_.process(rank), "main", [this, &member] { live(member); });
     }
   }
   ~ProcessCluster() {
@@ -72,16 +72,29 @@ class ProcessCluster {
     outcome.struck = !struck_.empty();
     outcome.problem = hang();
     outcome.hung = !outcome.problem.empty();
-    if (!outcome.hung) {
-      scheduler_.run_until([&] { return scheduler_.running() == 0; },
-                           Deadline::after(world_.now(), kThreadsEnd));
-      if (scheduler_.running() > 0) {
-        outcome.hung = true;
-        outcome.problem = "threads that do not end: " + scheduler_.describe_running();
+    outcome.known = outcome.hung && is_known_hang();
+    if (outcome.known) outcome.problem.clear();
+    if (outcome.hung) {  // its connections end now
+      for (const auto& member : members_) {
+        network_.kill(spec_.process(member->rank));
+        unwind(*member);
       }
+      scheduler_.run_until(all_ended, Deadline::after(world_.now(), kThreadsEnd));
+    }
+    for (const auto& each : members_) {
+      Member* const member = each.get();
+      if (!member->ended) continue;
+      scheduler_.spawn(spec_.process(member->rank), "exit",
+                       [member] { member->participant.close(); });
+    }
+    scheduler_.run_until([&] { return scheduler_.running() == 0; },
+                         Deadline::after(world_.now(), kThreadsEnd));
+    if (scheduler_.running() > 0 && outcome.problem.empty()) {
+      outcome.hung = true;
+      outcome.problem = "threads that do not end: " + scheduler_.describe_running();
     }
     outcome.simulated = world_.now() - Time{};
-    if (outcome.problem.empty()) outcome.problem = judge(outcome);
+    if (outcome.problem.empty() && !outcome.known) outcome.problem = judge(outcome);
     return outcome;
   }
 
@@ -112,8 +125,8 @@ class ProcessCluster {
       Gate().wait([] { return false; }, Deadline::after(world_.now(), start));
       const coll::JoinOptions options = spec_.options(member.rank);
       coll::Session session = coll::session_of(
-          coll::Joiner(options,
-                       job_process(network_.at(host(member.rank)), member.rank, member.generation))
+          coll::Joiner(options, job_process(network_.at(spec_.process(member.rank)), member.rank,
+                                            member.generation))
               .run(),
           options);
       member.joined = world_.now();
@@ -130,7 +143,7 @@ class ProcessCluster {
     } catch (...) {
       member.problem = Status::from_current_exception().message();
     }
-    member.participant.close();
+    if (!member.participant.keeps_sessions()) member.participant.close();
     member.ended = world_.now();
     ++ended_;
   }
@@ -140,8 +153,8 @@ class ProcessCluster {
     say("{}", describe(strike));
     struck_.push_back(strike);
     last_strike_ = world_.now();
-    const std::string process = host(strike.rank);
-    const std::string other = host(strike.other);
+    const std::string process = spec_.process(strike.rank);
+    const std::string other = spec_.process(strike.other);
     switch (strike.damage) {
       case Damage::stop_briefly:
       case Damage::stop:
@@ -149,6 +162,7 @@ class ProcessCluster {
         break;
       case Damage::kill:
         network_.kill(process);
+        unwind(member);
         break;
       case Damage::isolate:
         network_.silence_all(process);
@@ -166,13 +180,18 @@ class ProcessCluster {
         network_.silence({.from = process, .to = other});
         break;
       case Damage::abort:
-        scheduler_.spawn(process, "user",
-                         [&member] { member.participant.abort("it was told to"); });
+        unwind(member);
         break;
       case Damage::desert:
         member.participant.desert();
         break;
     }
+  }
+
+  /// Its operations end. Of a process that is killed nobody hears that.
+  void unwind(Member& member) {
+    scheduler_.spawn(spec_.process(member.rank), "user",
+                     [&member] { member.participant.abort("it was told to"); });
   }
 
   static std::string quote(const Status& cause) {
@@ -187,6 +206,19 @@ class ProcessCluster {
                           member->joined ? member->participant.at() : "joining");
     }
     return text;
+  }
+
+  [[nodiscard]] bool is_known_hang() const {
+    Hang hang;
+    for (const Strike& strike : struck_) {
+      if (!is_silent(strike.damage)) continue;
+      hang.in_silence = true;
+      hang.of_a_pair = hang.of_a_pair || is_of_a_pair(strike.damage);
+    }
+    hang.some_left = std::any_of(members_.begin(), members_.end(),
+                                 [](const auto& member) { return member->participant.finished(); });
+    hang.several_groups = schedule_.program.has_several_groups();
+    return known_hang(hang);
   }
 
   /// Not expected to know anything of the others, nor they of it.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "coll/control.h"
 #include "sim/random.h"
 
 namespace lockstep::simulated {
@@ -15,10 +14,6 @@ using sim::Random;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-/// What the runtime does not bound yet, and no schedule has therefore. To be removed one by one.
-/// * What one rank sends to another is lost in silence, and no control connection is between the two.
-constexpr bool kLossBetweenAnyTwo = false;
 
 int random_size(Random& random) {
   if (random.chance(0.05)) return 9 + static_cast<int>(random.below(8));
@@ -50,15 +45,22 @@ Strike random_strike(Random& random, int ranks) {
   const auto n = static_cast<std::uint64_t>(ranks);
   strike.rank = random.chance(0.15) ? 0 : static_cast<int>(random.below(n));
   strike.other = (strike.rank + 1 + static_cast<int>(random.below(n - 1))) % ranks;
-  const bool is_loss = strike.damage == Damage::lose || strike.damage == Damage::lose_both;
-  if (is_loss && !kLossBetweenAnyTwo) {
-    const auto peers = coll::control_peers(strike.rank, ranks);
-    strike.other = peers[random.below(peers.size())];
-  }
   strike.lasts = strike.damage == Damage::stop_briefly
                      ? random.up_to(milliseconds(2500))
                      : milliseconds(3600) + random.up_to(seconds(4));
   return strike;
+}
+
+/// After how many steps of all ranks. Where some leave, mostly after that.
+std::uint64_t random_moment(Random& random, const Program& program) {
+  const auto& steps = program.steps;
+  const auto leave = std::find_if(steps.begin(), steps.end(),
+                                  [](const Step& step) { return step.action == Action::leave; });
+  const bool after_it = leave != steps.end() && random.chance(0.7);
+  const auto first = static_cast<std::uint64_t>(after_it ? leave - steps.begin() + 1 : 0);
+  const auto ranks = static_cast<std::uint64_t>(program.ranks);
+  return ranks * first +
+         random.below((ranks - (after_it ? leave->ranks.size() : 0)) * (steps.size() - first) + 1);
 }
 
 double in_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
@@ -96,8 +98,7 @@ ProcessSchedule make_process_schedule(std::uint64_t seed) {
   for (std::uint64_t i = 0; i < strikes; ++i)
     schedule.strikes.push_back(random_strike(random, ranks));
   schedule.links = random_links(random, schedule.program, strikes == 0 ? Struck::no : Struck::yes);
-  schedule.after_steps =
-      random.below(static_cast<std::uint64_t>(ranks) * schedule.program.steps.size() + 1);
+  schedule.after_steps = random_moment(random, schedule.program);
   switch (random.below(4)) {
     case 0:
       break;

@@ -36,6 +36,11 @@ constexpr bool is_of_a_process(Damage damage) noexcept {
   return damage >= Damage::stop && damage <= Damage::isolate;
 }
 
+/// Bytes are lost, and no connection ends.
+constexpr bool is_silent(Damage damage) noexcept {
+  return damage == Damage::isolate || damage == Damage::lose || damage == Damage::lose_both;
+}
+
 struct Strike {
   Damage damage = Damage::kill;
   int rank = 0;

@@ -179,6 +179,12 @@ bool Program::has_timeouts() const noexcept {
                      [](const Step& step) { return step.timeout != Duration{}; });
 }
 
+bool Program::has_several_groups() const noexcept {
+  return divisions.size() > 1 || std::any_of(steps.begin(), steps.end(), [](const Step& step) {
+           return step.action == Action::messages;
+         });
+}
+
 Duration Program::computes() const noexcept {
   return std::accumulate(steps.begin(), steps.end(), Duration{},
                          [](Duration sum, const Step& step) { return sum + step.lasts; });
@@ -251,6 +257,7 @@ void Participant::perform(const Step& step) {
 
 void Participant::leave(const Step& step) {
   left_ = true;
+  keeps_sessions_ = step.keeps_session;
   for (auto& session : sessions_) {
     if (session) session->close();
     if (!step.keeps_session) session.reset();

@@ -71,6 +71,8 @@ struct Program {
 
   /// Calls have deadlines of their own, so a rank that is late may end the generation.
   [[nodiscard]] bool has_timeouts() const noexcept;
+  /// Messages have groups of their own.
+  [[nodiscard]] bool has_several_groups() const noexcept;
   /// How long the ranks compute, all steps together.
   [[nodiscard]] Duration computes() const noexcept;
 };
@@ -92,6 +94,8 @@ class Participant {
   /// After run() has thrown: calls again in every session that is open. Another cause than `why`, or
   /// one that takes time, is a problem.
   void call_again(const Status& why);
+  /// The rank has left, and its program keeps the closed sessions for as long as it runs.
+  [[nodiscard]] bool keeps_sessions() const noexcept { return keeps_sessions_; }
   /// Closes and forgets all sessions.
   void close() noexcept { sessions_.clear(); }
 
@@ -125,6 +129,7 @@ class Participant {
   std::size_t steps_ = 0;
   bool deserts_ = false;
   bool left_ = false;
+  bool keeps_sessions_ = false;
   bool finished_ = false;
   std::string problem_;
 };

@@ -39,6 +39,9 @@ constexpr bool breaks_connections(Fault fault) noexcept {
   return fault == Fault::cut || fault == Fault::half_close;
 }
 
+/// Bytes are lost, and no connection ends.
+constexpr bool is_silent(Fault fault) noexcept { return fault == Fault::silence; }
+
 struct Task {
   plan::Request request;
   const plan::Algorithm* algorithm = nullptr;
