@@ -109,6 +109,7 @@ Control::Control(const Setup& setup)
       timing_(setup.timing),
       on_departure_(setup.on_departure),
       left_(std::make_unique<std::atomic<std::uint64_t>[]>(static_cast<std::size_t>(setup.size))),
+      silent_(std::make_unique<std::atomic<bool>[]>(static_cast<std::size_t>(setup.size))),
       departures_(setup.size),
       unchecked_(static_cast<std::size_t>(setup.size)),
       latest_(static_cast<std::size_t>(setup.size)),
@@ -197,6 +198,7 @@ void Control::hear(Peer& peer, Time now) {
     peer.heard = now;
     peer.suspected = false;
     peer.unproven = false;
+    silent_[static_cast<std::size_t>(peer.rank)] = false;
   }
   if (!peer.channel.over() || peer.lost) return;
   // Nothing is passed on through it any more.
@@ -296,9 +298,7 @@ bool Control::lacks(int rank) const noexcept {
 
 std::vector<int> Control::lacking() const {
   std::vector<int> ranks;
-  for (const auto& [rank, since] : lacks_) {
-    if (rank < rank_) ranks.push_back(rank);
-  }
+  for (const auto& [rank, lack] : lacks_) ranks.push_back(rank);
   return ranks;
 }
 
@@ -318,13 +318,32 @@ void Control::look_for_peers(Time now) {
   });
   for (const int rank : wanted) {
     if (!is_lacking(rank)) continue;
-    const Time since = lacks_.try_emplace(rank, now).first->second;
-    if (now - since < timing_.dead) continue;
-    // It has left, and those who heard of it, too. (Those that have lost a rank would have said so.)
-    lacks_.erase(rank);
-    std::erase(present_, rank);
-    look_for_hub();
+    Lack& lack = lacks_.try_emplace(rank, Lack{.since = now}).first->second;
+    if (lack.given_up || now - lack.since < timing_.dead) continue;
+    if (lack.refused) {
+      // Its process has ended. If it had died, those that were connected to it would have said so: it
+      // has left, and those that heard of it, too.
+      lacks_.erase(rank);
+      std::erase(present_, rank);
+      look_for_hub();
+      continue;
+    }
+    lack.given_up = true;
+    propose(
+        {.standing = wire::Standing::proposal,
+         .origin = rank_,
+         .cause = {ErrorKind::peer_lost,
+                   Code::unavailable,
+                   fmt::format("{} cannot be reached: no answer for {:.1f} s (noticed by rank {})",
+                               name(rank), seconds(now - lack.since), rank_),
+                   {rank}}},
+        nullptr);
   }
+}
+
+void Control::refused(int rank) noexcept {
+  const auto lack = lacks_.find(rank);
+  if (lack != lacks_.end()) lack->second.refused = true;
 }
 
 void Control::look_for_hub() noexcept {
@@ -442,7 +461,10 @@ void Control::judge_silence(Time now) {
     const Duration silence = now - silent_since(*peer);
     // A peer that has left or told why it ends may fall silent. As long as it is heard, this rank is
     // not cut off.
-    if (!needed(*peer) && silence >= timing_.suspect) continue;
+    if (!needed(*peer) && silence >= timing_.suspect) {
+      if (silence >= timing_.dead) silent_[static_cast<std::size_t>(peer->rank)] = true;
+      continue;
+    }
     ++present;
     if (silence >= with_it) ++quiet;
     if (silence < timing_.suspect) continue;
@@ -519,7 +541,11 @@ void Control::lose(Peer& peer, const std::string& how) {
 
 std::string Control::name(const Peer& peer) const {
   return names_.empty() ? fmt::format("rank {} ({})", peer.rank, peer.channel.address())
-                        : names_[static_cast<std::size_t>(peer.rank)];
+                        : name(peer.rank);
+}
+
+std::string Control::name(int rank) const {
+  return names_.empty() ? fmt::format("rank {}", rank) : names_[static_cast<std::size_t>(rank)];
 }
 
 void Control::propose(const wire::Abort& abort, const Peer* from) {
@@ -546,7 +572,9 @@ void Control::propose(const wire::Abort& abort, const Peer* from) {
 bool Control::decider_gone() const noexcept {
   if (is_hub()) return false;
   const Peer* hub = find(hub_);
-  return hub != nullptr && hub->lost && !hub->unproven;
+  if (hub != nullptr && !hub->unproven) return hub->lost;
+  const auto lack = lacks_.find(hub_);
+  return lack != lacks_.end() && lack->second.given_up;
 }
 
 void Control::decide(Time now) {
@@ -733,6 +761,8 @@ Status Control::missing(int peer, std::uint64_t group, const wire::Descriptor& o
     if (*next > 1) left.how = fmt::format("after operation {}", *next - 1);
   } else if (path == DataPath::over) {
     left.how = "and its connection broke before all its bytes arrived";
+  } else if (silent_[static_cast<std::size_t>(peer)]) {
+    left.how = "and cannot be heard any more; not all its bytes have arrived";
   } else {
     return {};
   }

@@ -107,8 +107,11 @@ class Control {
   /// When poll() has something to do even if no connection is ready.
   [[nodiscard]] Time next_poll() const noexcept;
 
-  /// Ranks that this one has to call, since others have left: connect() is waited for.
+  /// Ranks to which this one needs a connection, since others have left: connect() is waited for.
+  /// It calls those that are lower. The higher ones call; it looks whether they are there.
   [[nodiscard]] std::vector<int> lacking() const;
+  /// Nobody listens where that rank did, or somebody else.
+  void refused(int rank) noexcept;
   /// Whether a connection with that rank is of use; false if there is one.
   [[nodiscard]] bool lacks(int rank) const noexcept;
   /// A connection with a rank that this one has called, or that has called. Borrowed; the one before
@@ -128,6 +131,8 @@ class Control {
   /// The generation has failed, or this rank and all its control peers have left: there is nothing
   /// more to say.
   [[nodiscard]] bool has_said_all() const noexcept;
+  /// There is a reason why the generation ends, or has ended.
+  [[nodiscard]] bool is_ending() const noexcept { return concluded_ || proposal_.has_value(); }
   /// After a goodbye or a failure: keep polling until this holds. Once has_said_all() holds you may
   /// give up when you cannot afford more time (a silent peer never answers). Then every peer has
   /// read all we said and closed its side. A connection closed earlier, with bytes unread, may take
@@ -188,6 +193,7 @@ class Control {
   [[nodiscard]] Time silent_since(const Peer& peer) const noexcept;
   void lose(Peer& peer, const std::string& how);
   [[nodiscard]] std::string name(const Peer& peer) const;
+  [[nodiscard]] std::string name(int rank) const;
   void propose(const wire::Abort& abort, const Peer* from);
   void decide(Time now);
   [[nodiscard]] Duration patience() const noexcept;
@@ -217,6 +223,7 @@ class Control {
   std::vector<std::unique_ptr<Peer>> peers_;  // control peers, ascending
   std::unordered_map<const sys::Connection*, Peer*> by_connection_;
   std::unique_ptr<std::atomic<std::uint64_t>[]> left_;  // per rank; kHere until it leaves
+  std::unique_ptr<std::atomic<bool>[]> silent_;  // per rank: it has left, and is not heard any more
   Departures departures_;
   struct News {
     wire::Departure departure;
@@ -239,8 +246,13 @@ class Control {
   bool taken_up_ = false;  // what Failure::report got has been proposed
   std::optional<wire::Abort> proposal_;
   std::optional<wire::Abort> verdict_;
+  struct Lack {
+    Time since;
+    bool refused = false;
+    bool given_up = false;
+  };
   std::optional<Time> settled_;    // when the verdict is due, if this rank is to give it
-  std::map<int, Time> lacks_;      // by rank: wanted as a peer and not connected, since then
+  std::map<int, Lack> lacks_;      // by rank: wanted as a peer and not connected, since then
   std::optional<Time> repair_at_;  // connections are missing from then on, for ranks have left
   bool concluded_ = false;
 };

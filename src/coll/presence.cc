@@ -22,6 +22,7 @@ constexpr Duration kLongestPause = std::chrono::milliseconds(20);
 
 /// Of ranks that this one lacks as control peers.
 constexpr Duration kCallAgain = std::chrono::milliseconds(50);
+constexpr Duration kLookAgain = std::chrono::milliseconds(500);
 constexpr Duration kLookForAnswers = std::chrono::milliseconds(5);
 
 std::vector<sys::Connection*> borrowed(
@@ -193,8 +194,10 @@ void Presence::serve(const std::stop_token& stop) {
       control_.goodbye(history_.latest().descriptor.sequence + 1);
     }
     control_.poll(now, readable);
-    // Others may be at work for long: until all have left, this rank passes on what they say.
-    if (left && !give_up && control_.has_said_all()) give_up = now + last_word_;
+    // Others may be at work for long: until all have left or the generation ends, this rank passes
+    // on what they say.
+    const bool is_last_word = control_.has_said_all() || control_.is_ending();
+    if (left && !give_up && is_last_word) give_up = now + last_word_;
     if (give_up && (control_.may_leave() || now >= *give_up)) break;
     Time next = std::min(control_.next_poll(), call_peers(now));
     if (give_up) next = std::min(next, *give_up);
@@ -261,11 +264,24 @@ void Presence::call(int rank, Time now) {
       log_debug("rank {} cannot call rank {}: {}", roster_.rank, rank, error.what());
     }
     if (!call.connection) return;
+    call.greeting.reset();
+    if (rank > roster_.rank) return;
     wire::Hello hello = roster_.own();
     hello.purpose = wire::Purpose::control;
     hello.generation = roster_.generation;
     call.greeting = std::make_unique<Greeting>(*call.connection);
     call.greeting->send(hello);
+  }
+  const bool is_unanswered =
+      !call.connection->underlying().is_open() && now > call.called + kUnanswered;
+  if (!call.greeting) {
+    (void)call.connection->write({});
+    const bool is_refused = !call.connection->error().ok();
+    if (is_refused) control_.refused(rank);
+    if (!is_refused && !is_unanswered && !call.connection->underlying().is_open()) return;
+    call.connection.reset();
+    call.next_try = now + kLookAgain;
+    return;
   }
   const bool answered = call.greeting->flush() && call.greeting->next();
   if (answered && call.greeting->type() == wire::FrameType::accepted) {
@@ -274,10 +290,9 @@ void Presence::call(int rank, Time now) {
     calls_.erase(rank);
     return;
   }
-  const bool is_unanswered =
-      !call.connection->underlying().is_open() && now > call.called + kUnanswered;
   if (!answered && !call.greeting->over() && call.connection->error().ok() && !is_unanswered)
     return;
+  if (!is_unanswered) control_.refused(rank);
   call.greeting.reset();
   call.connection.reset();
 }

@@ -79,6 +79,26 @@ TEST_F(Controls, ARankThatHasLeftMayFallSilent) {
   EXPECT_TRUE(warnings_.empty()) << warnings_.front();
 }
 
+// Its last bytes may have got lost: whoever still waits for them must not do so for ever.
+TEST_F(Controls, WhoWaitsForARankThatHasLeftAndIsSilentLearnsIt) {
+  start(3);
+  run(500ms);
+  rank(2).control->goodbye(9);
+  run(20ms);
+  network_->silence_all(host(2));
+  const auto missing = [&](int r) {
+    return rank(r).control->missing(2, kWorld, barrier(7), DataPath::open);
+  };
+  run(2500ms);
+  EXPECT_TRUE(missing(0).ok());
+  run(1500ms);
+  for (const int r : {0, 1}) {
+    EXPECT_THAT(missing(r).culprits(), ElementsAre(2));
+    EXPECT_THAT(missing(r).message(), HasSubstr("cannot be heard any more"));
+    EXPECT_FALSE(rank(r).failure.raised()) << "nobody else needs it";
+  }
+}
+
 TEST_F(Controls, SilentRanksThatHaveLeftDoNotMakeARankThinkThatItIsCutOff) {
   start(5);
   run(500ms);

@@ -128,6 +128,19 @@ TEST_F(Successors, NobodyIsBlamedForNotBeingThereToBeCalled) {
   EXPECT_THAT(said().culprits(), ElementsAre(4));
 }
 
+TEST_F(Successors, ARankThatDoesNotAnswerAfterOthersHaveLeftIsGivenUp) {
+  start(4);
+  run(500ms);
+  leave({0, 2}, 50ms);  // the others have no connection yet
+  network_->silence_all(host(3));
+  run(3s);
+  expect_no_failure();
+  run(1s);
+  EXPECT_THAT(rank(1).failure.cause().culprits(), ElementsAre(3));
+  EXPECT_THAT(rank(3).failure.cause().culprits(), ElementsAre(1));
+  EXPECT_THAT(rank(1).failure.cause().message(), testing::HasSubstr("no answer for 3.0 s"));
+}
+
 TEST_F(Successors, TheSuccessorSaysWhoKeepsTheOthersWaiting) {
   start(6);
   std::vector<Standings::Counter> counters;

@@ -215,7 +215,6 @@ TEST_F(Presences, RanksThatStayConnectToRankZerosSuccessor) {
     return (*calls_)[4] == (1U << 1U | 1U << 2U) && (*calls_)[5] == 1U << 1U;
   };
   EXPECT_TRUE(gate_->wait(have_called, Deadline::after(5s)));
-  for (const int rank : {1, 2}) EXPECT_EQ((*calls_)[static_cast<std::size_t>(rank)], 0U);
   presences_[5]->failure().report({ErrorKind::cancelled, Code::cancelled, "enough", {5}});
   ASSERT_TRUE(all_have_failed(Deadline::after(2s)));
   for (const auto& presence : presences_) {

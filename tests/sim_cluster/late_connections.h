@@ -25,7 +25,9 @@ class LateConnections {
   /// Calls for that rank, and goes on with the calls of all.
   void serve(int rank, Time now) {
     for (const int called : control_of_(rank)->lacking()) {
-      if (control_of_(called) == nullptr || calls_.count({rank, called}) > 0) continue;
+      if (control_of_(called) == nullptr) control_of_(rank)->refused(called);
+      const bool calls = called < rank && control_of_(called) != nullptr;
+      if (!calls || calls_.count({rank, called}) > 0) continue;
       const std::string address = fmt::format("{}:{}", host(called), 6000 + next_port_++);
       Call& call = calls_[{rank, called}];
       call.listener = network_.at(host(called)).listen(address);
