@@ -27,8 +27,8 @@ struct Hang {
 /// Whether the runtime is known not to bound that wait yet: it lasts until progress_timeout. Such a
 /// hang is counted apart and is no failure. To be removed one by one:
 ///
-/// * A rank that has left is not judged by its silence. Nobody notices that what it sent last is lost,
-///   or that a rank hears nobody but ranks that have left.
+/// * The last bytes of a rank that has left are lost, and the rank that waits for them is not its
+///   control peer. Only control peers notice its silence, and they tell nobody.
 /// * Bytes that are not acknowledged are noticed by a sender that waits in the same group. One that
 ///   waits in another group does not look.
 constexpr bool known_hang(const Hang& hang) noexcept {
