@@ -260,7 +260,7 @@ class DecimalPoint {
   locale_t before_ = nullptr;
 };
 
-TEST(TfConfig, NumbersDoNotDependOnTheLocale) {
+void read_numbers_in_other_locales() {
   const Logged logged;
   for (const std::string point : {",", "\xd9\xab"}) {  // of de_DE and of ps_AF
     const DecimalPoint there(point);
@@ -270,6 +270,16 @@ TEST(TfConfig, NumbersDoNotDependOnTheLocale) {
     EXPECT_EQ(resolver_of(config(R"({"type": 1.50})")).task_type(), "1.50");
     EXPECT_EQ(::localeconv()->decimal_point, point);  // it is the user's again
   }
+}
+
+// In a process of its own: glibc never frees the list that it makes of LOCPATH.
+TEST(TfConfigDeathTest, NumbersDoNotDependOnTheLocale) {
+  EXPECT_EXIT(
+      {
+        read_numbers_in_other_locales();
+        std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 TEST(TfConfig, UpToTheLimitsIsRead) {
