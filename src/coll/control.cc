@@ -599,7 +599,8 @@ void Control::decide(Time now) {
 
 Duration Control::patience() const noexcept {
   if (size_ == 2) return {};  // the last of two has nobody to agree with
-  if (!is_hub()) return timing_.settle;
+  // A rank that has left lets those that stay decide first: they may still be connected otherwise.
+  if (!is_hub()) return left(rank_) ? 2 * timing_.settle : timing_.settle;
   if (is_undecided(proposal_->cause)) return (hub_spacing() + 1) * timing_.pulse;
   return proposal_->cause.kind() == ErrorKind::peer_lost ? timing_.gather : Duration{};
 }

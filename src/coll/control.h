@@ -19,7 +19,8 @@
 //     all survivors name the same culprits in the same words.
 //  4. If rank 0 is lost the others wait for Timing::settle, in which the proposals and a verdict
 //     rank 0 may have given go around the ring, and all take the same one: a lost rank 0 first, then
-//     the one noticed by the lowest rank.
+//     the one noticed by the lowest rank. A rank that has left waits twice as long: those that stay
+//     decide.
 //  5. A rank that hears none of its peers is cut off: it ends its own generation and tells nobody,
 //     since a word that gets through after all would blame the living.
 //

@@ -11,6 +11,7 @@ namespace {
 using simulated::host;
 using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""s;
+using testing::AnyOf;
 using testing::ElementsAre;
 
 class Successors : public Controls {
@@ -69,6 +70,20 @@ TEST_F(Successors, A6DeathsSoonAfterRankZeroHasLeftHaveOneVerdict) {
         EXPECT_FALSE(said().culprits().empty());
       }
     }
+  }
+}
+
+// Rank 1 takes rank 0 for dead and decides after it; rank 0, which leaves, takes rank 1 for dead. Either is
+// right, but only one of them may decide.
+TEST_F(Successors, ARankThatHasLeftLetsThoseThatStayDecide) {
+  for (const Duration after : {Duration(0ms), Duration(1ms), Duration(2ms), Duration(5ms)}) {
+    start(5, {.delay = 1ms});
+    run(500ms);
+    network_->half_close({.from = host(0), .to = host(1)});
+    run(after);
+    rank(0).control->goodbye(9);
+    run(3s);
+    EXPECT_THAT(verdict({0}).culprits(), AnyOf(ElementsAre(0), ElementsAre(1))) << after.count();
   }
 }
 
