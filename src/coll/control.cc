@@ -5,13 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
-#include <cstdlib>
-#include <tuple>
 #include <utility>
 
 #include "base/log.h"
 #include "base/printable.h"
-#include "coll/control_channel.h"
+#include "coll/control_peer.h"
 #include "coll/group_spec.h"
 #include "transport/left_group.h"
 #include "transport/mismatch.h"
@@ -20,84 +18,11 @@
 namespace lockstep::coll {
 namespace {
 
-constexpr std::uint64_t kHere = UINT64_MAX;
-
 /// Departures are collected for so long: when all leave at once, each rank would otherwise be told of
 /// each other one by one.
 constexpr Duration kBetweenTellings = std::chrono::milliseconds(20);
-/// So many ranks exchange pulses with the hub every time.
-constexpr int kRanksPerPulse = 64;
-
-double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
-/// For ranks that leave at about the same time: connections among them would be of no use. Processes
-/// that end give their last word a second.
-constexpr Duration kRepairAfter = std::chrono::milliseconds(500);
-
-bool blames_only(const Status& cause, int rank) {
-  return cause.kind() == ErrorKind::peer_lost && cause.culprits() == std::vector<int>{rank};
-}
-
-/// Which of two proposals the ranks take when the hub cannot decide; the same order everywhere.
-bool goes_before(const wire::Abort& a, const wire::Abort& b, int hub) {
-  const auto order = [hub](const wire::Abort& abort) {
-    return std::tuple(!blames_only(abort.cause, hub), abort.origin, abort.cause.culprits(),
-                      abort.cause.message());
-  };
-  return order(a) < order(b);
-}
-
-/// Two losses as one; the first alone if the second is none or says nothing new.
-Status together(const Status& first, const Status& second) {
-  std::vector<int> culprits = first.culprits();
-  for (const int rank : second.culprits()) {
-    if (std::find(culprits.begin(), culprits.end(), rank) == culprits.end()) {
-      culprits.push_back(rank);
-    }
-  }
-  const bool both_lost =
-      first.kind() == ErrorKind::peer_lost && second.kind() == ErrorKind::peer_lost;
-  if (!both_lost || culprits.size() == first.culprits().size()) return first;
-  std::sort(culprits.begin(), culprits.end());
-  return {first.kind(), first.code(), first.message() + "; " + second.message(),
-          std::move(culprits)};
-}
 
 }  // namespace
-
-std::vector<int> control_peers(int rank, int size) {
-  std::vector<int> peers;
-  for (int peer = 0; peer < size; ++peer) {
-    const int distance = (peer - rank + size) % size;
-    if (peer == rank) continue;
-    if (rank == 0 || peer == 0 || distance == 1 || distance == size - 1) peers.push_back(peer);
-  }
-  return peers;
-}
-
-std::vector<int> control_peers(int rank, std::span<const int> present) {
-  const auto own = std::lower_bound(present.begin(), present.end(), rank);
-  const int size = static_cast<int>(present.size());
-  std::vector<int> peers;
-  for (const int place : control_peers(static_cast<int>(own - present.begin()), size)) {
-    peers.push_back(present[static_cast<std::size_t>(place)]);
-  }
-  return peers;
-}
-
-struct Control::Peer {
-  Peer(int number, sys::Connection& connection, std::uint64_t generation)
-      : rank(number), channel(connection, generation) {}
-
-  int rank;
-  ControlChannel channel;
-  Time heard{};
-  bool suspected = false;
-  bool aborting = false;  // it told us why it ends; its end is no news
-  bool lost = false;
-  /// The connection is new, and the peer may not know that it has it.
-  bool unproven = false;
-};
 
 Control::Control(const Setup& setup)
     : rank_(setup.rank),
@@ -150,7 +75,7 @@ void Control::begin_poll(Time now) {
     next_pulse_ = now;
     for (auto& peer : peers_) peer->heard = now;
   } else if (now - last_poll_ > timing_.suspect) {
-    // We were stopped or starved: their pulses may still be on the way to us.
+    // This process was stopped or starved: the pulses of the peers may still wait to be read.
     for (auto& peer : peers_) peer->heard = std::min(now, peer->heard + (now - last_poll_));
   }
   last_poll_ = now;
@@ -243,7 +168,7 @@ void Control::handle(Peer& peer, const wire::FrameReader& frame) {
       if (!readable.ok()) {
         lose(peer, "sent an " + readable.message());
       } else if (has_said_all() && abort.cause.kind() == ErrorKind::peer_lost) {
-        break;  // whom it misses, nobody needs any more
+        break;  // all have left: a lost rank is not needed any more
       } else if (abort.standing == wire::Standing::verdict) {
         conclude(abort, &peer);
       } else {
@@ -283,116 +208,11 @@ void Control::note(const wire::Departure& departure, const Peer& from) {
   }
 }
 
-void Control::note_goodbye(int rank, std::uint64_t next) {
-  left_[static_cast<std::size_t>(rank)] = std::min(next, kHere - 1);
-  std::erase(present_, rank);
-  look_for_hub();
-  const bool under_way = repair_at_ && (*repair_at_ > last_poll_ || !lacks_.empty());
-  if (!under_way) repair_at_ = last_poll_ + kRepairAfter;
-}
-
-bool Control::lacks(int rank) const noexcept {
-  const Peer* peer = find(rank);
-  return !left(rank) && (peer == nullptr || peer->unproven);
-}
-
-std::vector<int> Control::lacking() const {
-  std::vector<int> ranks;
-  for (const auto& [rank, lack] : lacks_) ranks.push_back(rank);
-  return ranks;
-}
-
-void Control::look_for_peers(Time now) {
-  const bool due = repair_at_ && *repair_at_ <= now;
-  if (!due || concluded_ || left(rank_)) {
-    lacks_.clear();
-    return;
-  }
-  const std::vector<int> wanted = control_peers(rank_, present_);
-  const auto is_lacking = [&](int rank) {
-    const Peer* peer = find(rank);
-    return peer == nullptr || (peer->unproven && peer->lost);
-  };
-  std::erase_if(lacks_, [&](const auto& each) {
-    return !is_lacking(each.first) || !std::binary_search(wanted.begin(), wanted.end(), each.first);
-  });
-  for (const int rank : wanted) {
-    if (!is_lacking(rank)) continue;
-    Lack& lack = lacks_.try_emplace(rank, Lack{.since = now}).first->second;
-    if (lack.given_up || now - lack.since < timing_.dead) continue;
-    if (lack.refused) {
-      // Its process has ended. If it had died, those that were connected to it would have said so: it
-      // has left, and those that heard of it, too.
-      lacks_.erase(rank);
-      std::erase(present_, rank);
-      look_for_hub();
-      continue;
-    }
-    lack.given_up = true;
-    propose(
-        {.standing = wire::Standing::proposal,
-         .origin = rank_,
-         .cause = {ErrorKind::peer_lost,
-                   Code::unavailable,
-                   fmt::format("{} cannot be reached: no answer for {:.1f} s (noticed by rank {})",
-                               name(rank), seconds(now - lack.since), rank_),
-                   {rank}}},
-        nullptr);
-  }
-}
-
-void Control::refused(int rank) noexcept {
-  const auto lack = lacks_.find(rank);
-  if (lack != lacks_.end()) lack->second.refused = true;
-}
-
-void Control::look_for_hub() noexcept {
-  // When all have left, there may still be something to decide: who made other calls than the rest.
-  hub_ = present_.empty() ? 0 : present_.front();
-}
-
-void Control::connect(int rank, sys::Connection& connection, Time now) {
-  auto place = std::lower_bound(peers_.begin(), peers_.end(), rank,
-                                [](const auto& each, int wanted) { return each->rank < wanted; });
-  if (place == peers_.end() || (*place)->rank != rank) {
-    place = peers_.insert(place, nullptr);
-  } else {
-    std::erase_if(by_connection_, [&](const auto& each) { return each.second == place->get(); });
-    for (News& news : news_) {
-      if (news.from == place->get()) news.from = nullptr;
-    }
-  }
-  if (!left(rank) && !std::binary_search(present_.begin(), present_.end(), rank)) {
-    present_.insert(std::lower_bound(present_.begin(), present_.end(), rank), rank);
-    look_for_hub();
-  }
-  *place = std::make_unique<Peer>(rank, connection, generation_);
-  Peer& peer = **place;
-  by_connection_[&connection] = &peer;
-  peer.heard = now;
-  peer.unproven = true;
-  brief(peer);
-  hear(peer, now);
-}
-
-void Control::brief(Peer& peer) {
-  std::array<std::byte, wire::kPulseBytes> payload;
-  wire::encode(standing(), payload);
-  peer.channel.send(wire::FrameType::pulse, payload);
-  for (const auto& departures : wire::encode(departures_.all())) {
-    peer.channel.send(wire::FrameType::departures, departures);
-  }
-  if (const auto& abort = verdict_ ? verdict_ : proposal_) {
-    peer.channel.send(wire::FrameType::abort, wire::encode(*abort));
-  }
-  peer.channel.flush();
-}
-
 void Control::tell_departures(Time now) {
   for (const wire::Departure& own : departures_.take_untold()) news_.push_back({own, nullptr});
   if (news_.empty() || (now < next_telling_ && !has_said_all())) return;
   next_telling_ = now + kBetweenTellings;
-  // Whoever has told all of it knows.
+  // A peer that has told all of it need not be told.
   const Peer* teller = news_.front().from;
   std::vector<wire::Departure> departures;
   for (const News& news : news_) {
@@ -484,26 +304,6 @@ void Control::judge_silence(Time now) {
   }
 }
 
-int Control::rarest_pulse() const noexcept {
-  return std::max(1, static_cast<int>(timing_.suspect / (2 * timing_.pulse)));
-}
-
-int Control::hub_spacing() const noexcept {
-  return std::clamp(size_ / kRanksPerPulse, 1, rarest_pulse());
-}
-
-int Control::spacing_of_pulses(const Peer& peer) const noexcept {
-  if (left(rank_) || left(peer.rank)) return rarest_pulse();
-  if (!is_hub() && peer.rank != hub_) return 1;
-  const int other = is_hub() ? peer.rank : rank_;
-  if (other == present_[1] || other == present_.back()) return 1;
-  return hub_spacing();
-}
-
-Time Control::silent_since(const Peer& peer) const noexcept {
-  return peer.heard + (spacing_of_pulses(peer) - 1) * timing_.pulse;
-}
-
 bool Control::needed(const Peer& peer) const noexcept { return !peer.aborting && !left(peer.rank); }
 
 void Control::cut_off(Time now) {
@@ -546,113 +346,6 @@ std::string Control::name(const Peer& peer) const {
 
 std::string Control::name(int rank) const {
   return names_.empty() ? fmt::format("rank {}", rank) : names_[static_cast<std::size_t>(rank)];
-}
-
-void Control::propose(const wire::Abort& abort, const Peer* from) {
-  if (concluded_) return;
-  if (is_hub()) {  // decides, and needs to tell nobody before it has
-    if (proposal_) {
-      // Of two that have lost each other the one that is heard here is right, and this rank is
-      // well.
-      const auto& blamed = proposal_->cause.culprits();
-      const bool accused = std::find(blamed.begin(), blamed.end(), abort.origin) != blamed.end();
-      if (!accused && !blames_only(abort.cause, rank_)) {
-        proposal_->cause = together(proposal_->cause, abort.cause);
-      }
-    } else {
-      proposal_ = abort;
-    }
-    return;
-  }
-  if (proposal_ && !goes_before(abort, *proposal_, hub_)) return;
-  proposal_ = abort;
-  send_to_all(wire::FrameType::abort, wire::encode(*proposal_), from);
-}
-
-bool Control::decider_gone() const noexcept {
-  if (is_hub()) return false;
-  const Peer* hub = find(hub_);
-  if (hub != nullptr && !hub->unproven) return hub->lost;
-  const auto lack = lacks_.find(hub_);
-  return lack != lacks_.end() && lack->second.given_up;
-}
-
-void Control::decide(Time now) {
-  if (concluded_ || !proposal_) return;
-  if (!is_hub() && !decider_gone()) {
-    settled_.reset();  // it was this rank's to decide before it left
-    return;
-  }
-  if (!settled_) settled_ = now + patience();
-  // Once all have left no pulse comes that could say more, and whoever goes unheard would not learn it.
-  const bool is_last_chance = is_hub() && has_said_all();
-  if (now < *settled_ && !is_last_chance) return;
-  wire::Abort verdict = *proposal_;
-  verdict.standing = wire::Standing::verdict;
-  if (is_undecided(verdict.cause)) verdict.cause = with_all_requests(verdict.cause);
-  // As the others will read it: a frame does not hold every text in full.
-  wire::Abort as_read;
-  const auto frame = wire::encode(verdict);
-  if (wire::decode(frame, size_, as_read).ok()) verdict = as_read;
-  conclude(verdict, nullptr);
-}
-
-Duration Control::patience() const noexcept {
-  if (size_ == 2) return {};  // the last of two has nobody to agree with
-  // A rank that has left lets those that stay decide first: they may still be connected otherwise.
-  if (!is_hub()) return left(rank_) ? 2 * timing_.settle : timing_.settle;
-  if (is_undecided(proposal_->cause)) return (hub_spacing() + 1) * timing_.pulse;
-  return proposal_->cause.kind() == ErrorKind::peer_lost ? timing_.gather : Duration{};
-}
-
-bool Control::is_undecided(const Status& cause) const noexcept {
-  const auto& culprits = cause.culprits();
-  return is_hub() && size_ > 2 && history_ != nullptr && cause.kind() == ErrorKind::mismatch &&
-         culprits.size() == 2 && !left(culprits[0]) && !left(culprits[1]);
-}
-
-Status Control::with_all_requests(const Status& cause) const {
-  const int one = cause.culprits().front();
-  const int other = cause.culprits().back();
-  if (const Status whole = with_latest_requests(cause);
-      whole.culprits().size() < cause.culprits().size()) {
-    return whole;
-  }
-  // Of a subgroup's operations the hub knows who asks for the same.
-  const std::vector<int> minority = census_.minority(one, other);
-  const auto is_one_of_them = [&](int rank) {
-    return std::find(minority.begin(), minority.end(), rank) != minority.end();
-  };
-  if (is_one_of_them(one) == is_one_of_them(other)) return cause;
-  return {cause.kind(), cause.code(),
-          fmt::format("{}\nmost ranks of the group have asked for the same as rank {}",
-                      cause.message(), is_one_of_them(one) ? other : one),
-          minority};
-}
-
-Status Control::with_latest_requests(const Status& cause) const {
-  std::vector<std::optional<wire::Descriptor>> latest = latest_;
-  latest[static_cast<std::size_t>(rank_)] = history_->latest().descriptor;
-  const auto of = [&](int rank) -> const auto& { return latest[static_cast<std::size_t>(rank)]; };
-  const auto& one = of(cause.culprits().front());
-  const auto& other = of(cause.culprits().back());
-  if (!one || !other || one->sequence != other->sequence) return cause;
-  if (wire::fingerprint(*one) == wire::fingerprint(*other)) return cause;
-  const std::uint64_t sequence = one->sequence;
-  for (auto& request : latest) {
-    if (request && request->sequence != sequence) request.reset();
-  }
-  return transport::mismatch(sequence, latest);
-}
-
-void Control::conclude(const wire::Abort& verdict, const Peer* from) {
-  if (concluded_) return;
-  concluded_ = true;
-  verdict_ = verdict;
-  verdict_->standing = wire::Standing::verdict;
-  failure_.set(verdict.cause);
-  log_debug("rank {}: the generation is over: {}", rank_, verdict.cause.message());
-  send_to_all(wire::FrameType::abort, wire::encode(verdict), from);
 }
 
 void Control::send_pulses(Time now) {
@@ -710,7 +403,7 @@ void Control::goodbye(std::uint64_t next) {
   wire::encode(standing(), payload);
   send_to_all(wire::FrameType::pulse, payload, nullptr);  // where it stood in the end
   next_telling_ = {};
-  // Somebody else decides from now on.
+  // The next hub decides from now on.
   if (proposal_ && !concluded_) {
     send_to_all(wire::FrameType::abort, wire::encode(*proposal_), nullptr);
   }

@@ -1,40 +1,38 @@
-// Control: who is alive, and why a generation ends. One per rank, beside the data path.
+// Control: which ranks are alive, and why a generation ends. One per rank, beside the data path.
 //
-// Every rank has a control connection to rank 0 and to its two neighbours in the ring of ranks
-// (control_peers). When ranks leave, those that stay connect to the lowest of them, which does what
-// rank 0 did, and close the ring: read "rank 0" below as "the lowest rank that has not left". A rank
-// that has left still passes on what others say for as long as its process lives, so that there is
-// time for that (lacking(), connect()). On each connection:
+// The hub is the lowest rank that has not left: rank 0 at first. Every rank has a control connection
+// to the hub and to its two neighbours in the ring of ranks (control_peers). When ranks leave, those
+// that stay connect to the new hub and close the ring (lacking(), connect()). Until then a rank that
+// has left passes on what its peers say, as long as its process lives. On each connection:
 //
-//  1. A pulse goes out every Timing::pulse. A peer unheard for Timing::suspect is worth a warning,
-//     for Timing::dead it is lost. So is one whose connection ends without a goodbye. Where there
-//     are many ranks, rank 0 and those that are not its neighbours exchange pulses more rarely, and
-//     allow for that.
-//  2. A rank that sees a reason to end the generation (a lost peer, a disagreement, an abort by the
-//     user: whatever was given to Failure::report) proposes it to its control peers, who pass it
-//     on.
-//  3. Rank 0 makes the first proposal it sees the verdict; if that is a lost rank, together with
-//  all
-//     that are lost within Timing::gather. The verdict is what Failure::set gets on every rank, so
-//     all survivors name the same culprits in the same words.
-//  4. If rank 0 is lost the others wait for Timing::settle, in which the proposals and a verdict
-//     rank 0 may have given go around the ring, and all take the same one: a lost rank 0 first, then
-//     the one noticed by the lowest rank. A rank that has left waits twice as long: those that stay
-//     decide.
-//  5. A rank that hears none of its peers is cut off: it ends its own generation and tells nobody,
-//     since a word that gets through after all would blame the living.
+//  1. A pulse goes out every Timing::pulse. A peer that is unheard for Timing::suspect is worth a
+//     warning; after Timing::dead it is lost. So is a peer whose connection ends without a goodbye.
+//     With many ranks, the hub and the ranks that are not its neighbours exchange pulses more
+//     rarely, and allow for that.
+//  2. A rank that sees a reason to end the generation proposes it to its control peers, which pass
+//     it on. Reasons are a lost peer, a disagreement and an abort by the user: whatever was given to
+//     Failure::report.
+//  3. The hub makes the first proposal it sees the verdict. If that is a lost rank, the verdict
+//     names all ranks that are lost within Timing::gather. It is what Failure::set gets on every
+//     rank, so all survivors name the same culprits in the same words.
+//  4. If the hub is lost, the others wait for Timing::settle. In that time the proposals go around
+//     the ring, and a verdict too, if the hub gave one. Then all take the same proposal: a lost hub
+//     first, then the one noticed by the lowest rank. A rank that has left waits twice as long, so
+//     that the ranks that stay decide.
+//  5. A rank that hears none of its peers is cut off. It ends its own generation and tells no other
+//     rank, since a word that gets through after all would blame ranks that are alive.
 //
-// A pulse says what operation the sender is at, with a digest of all before. Ranks whose digests
-// differ have made different calls, even if their data never met: a proposal, too. So have ranks
-// that leave after different numbers of operations.
+// A pulse says what operation the sender is at, with a digest of all operations before. Ranks whose
+// digests differ have made different calls, even if their data never met: that is a proposal, too.
+// So is a rank that leaves after another number of operations.
 //
-// With its pulse each rank tells rank 0 where it stands in the groups in which it has begun
-// something last. When some ranks of a group have kept the others waiting for two pulses, rank 0
-// tells its members where each one stands, so that whoever waits knows for whom: late().
+// With its pulse each rank tells the hub where it stands in the groups in which it has begun
+// something last. When some ranks of a group have kept the others waiting for two pulses, the hub
+// tells the members where each one stands, so that a waiting rank knows for which ranks: late().
 //
-// A rank that closes its session of one group says so (a departure), and when it has closed all of
-// them, goodbye. Both are passed on to everybody, together with those of other ranks of the same
-// moment, and asked for by missing() in a wait.
+// A rank that closes its session of one group sends a departure; when it has closed all of them, a
+// goodbye. Both are passed on to all ranks, together with those of other ranks of the same moment.
+// missing() asks for them in a wait.
 //
 //   Control control({.rank = 0, .size = 4, .failure = &failure, .peers = connections});
 //   loop: control.poll(clock.now()); sleep until control.next_poll() or a connection is ready
@@ -111,7 +109,7 @@ class Control {
   /// Ranks to which this one needs a connection, since others have left: connect() is waited for.
   /// It calls those that are lower. The higher ones call; it looks whether they are there.
   [[nodiscard]] std::vector<int> lacking() const;
-  /// Nobody listens where that rank did, or somebody else.
+  /// That rank does not listen any more: its address refuses calls, or belongs to another process.
   void refused(int rank) noexcept;
   /// Whether a connection with that rank is of use; false if there is one.
   [[nodiscard]] bool lacks(int rank) const noexcept;
@@ -170,7 +168,7 @@ class Control {
   void handle(Peer& peer, const wire::FrameReader& frame);
   void note(const wire::Departure& departure, const Peer& from);
   void note_goodbye(int rank, std::uint64_t next);
-  /// What a peer has to know with which a connection is new.
+  /// Tells a peer what it may have missed before this connection was made.
   void brief(Peer& peer);
   void look_for_peers(Time now);
   void look_for_hub() noexcept;
@@ -188,7 +186,7 @@ class Control {
   [[nodiscard]] int spacing_of_pulses(const Peer& peer) const noexcept;
   /// Between the hub and ranks that are not its neighbours, where there are many ranks.
   [[nodiscard]] int hub_spacing() const noexcept;
-  /// Such that nobody is suspected for it.
+  /// The largest spacing at which no rank is suspected.
   [[nodiscard]] int rarest_pulse() const noexcept;
   /// Since when a pulse of that peer would be late.
   [[nodiscard]] Time silent_since(const Peer& peer) const noexcept;
@@ -198,7 +196,7 @@ class Control {
   void propose(const wire::Abort& abort, const Peer* from);
   void decide(Time now);
   [[nodiscard]] Duration patience() const noexcept;
-  /// Two ranks disagree, and who is right is for the others' pulses to say.
+  /// Two ranks disagree, and the pulses of the others can tell which of them is right.
   [[nodiscard]] bool is_undecided(const Status& cause) const noexcept;
   /// The same disagreement with the requests of all ranks that are at it, if those blame fewer.
   [[nodiscard]] Status with_all_requests(const Status& cause) const;
